@@ -15,10 +15,10 @@ pub struct ByteRoom {
 pub type TakenBytes = OwnedSemaphorePermit;
 
 impl ByteRoom {
-    /// Creates room for `most` bytes, and for 4 GiB at most.
+    /// Creates room for `most` bytes.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        let most = most.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
+        let most = most.min(Semaphore::MAX_PERMITS);
         Self { most, left: Arc::new(Semaphore::new(most)) }
     }
 
@@ -28,7 +28,7 @@ impl ByteRoom {
         self.most
     }
 
-    /// Takes so many bytes. Returns `None` if fewer are left.
+    /// Takes so many bytes, less than 4 GiB. Returns `None` if fewer are left.
     #[must_use]
     pub fn take(&self, bytes: usize) -> Option<TakenBytes> {
         Arc::clone(&self.left).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()

@@ -101,7 +101,7 @@ impl Output {
                 RpcError::internal(why).to_response(Some(id))
             }
             Delivery::Acknowledgement { document, start } => {
-                let sent = self.answer(id, document.into_bytes()).await;
+                let sent = self.send(document.into_bytes()).await;
                 // The call starts behind its acknowledgement.
                 drop(start);
                 return drop(sent);

@@ -24,11 +24,11 @@ const PROMPTLY: Duration = Duration::from_secs(1);
 /// How many bytes of messages may be late in all sessions together.
 pub(super) const MAX_LATE_TOTAL: usize = 64 * MAX_LATE;
 
-/// Takes the room for a message that is late: on its way upstream though its client has been answered, or has left. A large
-/// message may have all that its session has.
+/// Takes the room for a message that is late: on its way upstream though its client has been answered, or has left. What is
+/// larger than the room may have all of it.
 fn late_room(session: &Session, of_all: &ByteRoom, bytes: usize) -> Option<[TakenBytes; 2]> {
     let bytes = bytes.max(LATE);
-    Some([session.late.take_at_any_size(bytes)?, of_all.take(bytes)?])
+    Some([session.late.take_at_any_size(bytes)?, of_all.take_at_any_size(bytes)?])
 }
 
 /// What became of a message that expects no answer.

@@ -18,6 +18,9 @@ const OVERHEAD: usize = 128;
 pub(super) type SenderId = u64;
 /// taskgate, which answers the child in place of clients.
 pub(super) const TASKGATE: SenderId = 0;
+/// What is about subscriptions of a shared child, whoever asks for it: the child has to get it in the order in which it was
+/// decided.
+pub(super) const SUBSCRIPTIONS: SenderId = SenderId::MAX;
 
 /// What a message is, which decides about its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

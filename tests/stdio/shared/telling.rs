@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::{SERVER, call, shared};
-use crate::kit::{Client, Gate, Script, Stream, eventually, text_in, text_of};
+use super::{SERVER, SHARED, call, shared};
+use crate::kit::{Children, Client, Gate, Script, Stream, eventually, text_in, text_of};
 
 /// Sends clients to URLs, and reports changes of resources.
 const TELLING: Script = Script {
@@ -141,31 +141,47 @@ async fn a_log_message_reaches_the_only_session_with_calls_in_flight_and_none_of
 }
 
 #[tokio::test]
-async fn a_subscription_made_while_another_session_ends_its_own_is_made_again_behind_that_end() {
-    let held = Script {
-        tools: r#"*'"method":"resources/unsubscribe"'*) held=$id ;;
-        *'"name":"go on"'*) reply "$held" '{}'; text "$id" done ;;"#,
+async fn a_subscription_holds_that_was_made_behind_the_end_of_another_sessions_on_a_child_that_reads_slowly() {
+    let slow = Script {
+        tools: r#"*'"name":"busy"'*) until [ -e "$dir/go" ]; do sleep 0.02; done; text "$id" done ;;"#,
         ..Script::default()
     };
-    let (children, gate) = shared(held).await;
+    let children = Children::new(slow);
+    let gate = children.gate(&format!("server.admin = \"127.0.0.1:0\"\n{SHARED}")).await;
     let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
     let uri = json!({ "uri": "file:///a" });
     ann.ask("resources/subscribe", uri.clone()).await;
-    let ending = tokio::spawn({
-        let (ann, uri) = (ann.clone(), uri.clone());
-        async move { ann.ask("resources/unsubscribe", uri).await }
-    });
     let child = children.only().await;
-    child.line("resources/unsubscribe").await;
-    bob.ask("resources/subscribe", uri).await;
-    text_of(&bob, "go on").await;
-    assert_eq!(ending.await.unwrap(), json!({}));
-    let subscribes = async || {
-        let lines = child.lines();
-        let after = lines.iter().skip_while(|line| !line.contains("go on"));
-        after.into_iter().any(|line| line.contains("resources/subscribe") && line.contains("file:///a")).then_some(())
+    let busy = call(&ann, &child, "busy").await;
+    // More than a pipe holds, of one session, before its unsubscribe.
+    let filling = async |client: &Client| {
+        let params = json!({ "pad": "x".repeat(60_000) });
+        assert_eq!(client.notify("notifications/x", params).await, 202);
     };
-    eventually(subscribes).await;
+    for _ in 0..4 {
+        filling(&ann).await;
+    }
+    let asking = |client: &Client, method: &'static str| {
+        let (client, uri) = (client.clone(), uri.clone());
+        tokio::spawn(async move { client.ask(method, uri).await })
+    };
+    let metrics = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap()));
+    let waits_for_child = async || {
+        let metrics = metrics.send(http::Method::GET, "").await.text().to_owned();
+        let bytes = metrics.lines().find_map(|line| line.strip_prefix("taskgate_child_stdin_bytes ")).unwrap();
+        bytes.parse::<u64>().unwrap()
+    };
+    let before = waits_for_child().await;
+    let ending = asking(&ann, "resources/unsubscribe");
+    eventually(async || (waits_for_child().await > before).then_some(())).await;
+    let making = asking(&bob, "resources/subscribe");
+    children.touch("go");
+    for asked in [ending, making, busy] {
+        asked.await.unwrap();
+    }
+    let lines = child.lines();
+    let about: Vec<_> = lines.iter().filter(|line| line.contains("file:///a")).collect();
+    assert!(about.last().unwrap().contains("resources/subscribe"), "{about:?}");
 }
 
 #[tokio::test]

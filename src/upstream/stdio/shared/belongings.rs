@@ -19,19 +19,12 @@ const MAX_ID: usize = 1024;
 /// How many bytes the URIs of one session's subscriptions may have, each with its [`OVERHEAD`].
 pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
 const OVERHEAD: usize = 64;
-/// How many requests that end subscriptions are remembered until the child answers them.
-const MAX_SUBSCRIBING: usize = 256;
 /// `URL_ELICITATION_REQUIRED`
 const URL_ELICITATION_REQUIRED: &str = "-32042";
 
 /// What belongs to each session, by the sessions' numbers.
 #[derive(Debug, Default)]
-pub(super) struct Belongings {
-    sessions: BTreeMap<u64, SessionBelongings>,
-    /// Requests that end subscriptions, and taskgate's own that make them again, until the child answers; with their
-    /// URIs.
-    subscribing: BTreeMap<u64, (Subscribing, Box<str>)>,
-}
+pub(super) struct Belongings(BTreeMap<u64, SessionBelongings>);
 
 /// What belongs to one session.
 #[derive(Debug, Default)]
@@ -41,17 +34,10 @@ struct SessionBelongings {
     subscriptions: HashMap<Box<str>, Option<u64>>,
 }
 
-/// What a request of taskgate's own, or of a session, does to a subscription of the child.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subscribing {
-    Makes,
-    Ends,
-}
-
 impl Belongings {
     /// Notes that the child has sent a session's client to a URL.
     pub(super) fn elicited(&mut self, session: u64, id: &str) {
-        let own = self.sessions.entry(session).or_default();
+        let own = self.0.entry(session).or_default();
         if id.len() > MAX_ID || own.elicitations.iter().any(|known| **known == *id) {
             return;
         }
@@ -64,7 +50,7 @@ impl Belongings {
     /// Returns the sessions whose clients were sent to the URL of an elicitation that is now complete.
     pub(super) fn completed(&mut self, id: &str) -> Vec<u64> {
         let mut sessions = Vec::new();
-        for (session, own) in &mut self.sessions {
+        for (session, own) in &mut self.0 {
             if let Some(at) = own.elicitations.iter().position(|known| **known == *id) {
                 own.elicitations.remove(at);
                 sessions.push(*session);
@@ -75,7 +61,7 @@ impl Belongings {
 
     /// Notes that a session's call `ours` asks for a subscription. Returns `false` if the session has too many.
     pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
-        let subscriptions = &mut self.sessions.entry(session).or_default().subscriptions;
+        let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
         if let Some(asked) = subscriptions.get_mut(uri) {
             // The child may never answer an earlier call, such as a cancelled one.
             *asked = asked.map(|_| ours);
@@ -93,7 +79,7 @@ impl Belongings {
     pub(super) fn answered(&mut self, session: u64, ours: u64, response: &Message) {
         match response.outcome() {
             Some((Outcome::Result, _)) => {
-                let subscriptions = self.sessions.get_mut(&session).map(|own| own.subscriptions.values_mut());
+                let subscriptions = self.0.get_mut(&session).map(|own| own.subscriptions.values_mut());
                 for asked in subscriptions.into_iter().flatten() {
                     *asked = asked.filter(|asked| *asked != ours);
                 }
@@ -110,17 +96,19 @@ impl Belongings {
 
     /// Forgets the subscription that a session's call `ours` asked for and did not get.
     pub(super) fn refused(&mut self, session: u64, ours: u64) {
-        if let Some(own) = self.sessions.get_mut(&session) {
+        if let Some(own) = self.0.get_mut(&session) {
             own.subscriptions.retain(|_, asked| *asked != Some(ours));
         }
     }
 
-    /// Ends a session's subscription. Returns `false` if other sessions have it too, so that the child must keep it.
-    pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> bool {
-        if let Some(own) = self.sessions.get_mut(&session) {
-            own.subscriptions.remove(uri);
-        }
-        !self.has_subscriber(uri)
+    /// Ends a session's subscription. Returns it, to be put back if the child cannot be told.
+    pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> Option<(Box<str>, Option<u64>)> {
+        self.0.get_mut(&session)?.subscriptions.remove_entry(uri)
+    }
+
+    /// Puts back a subscription that did not end.
+    pub(super) fn put_back(&mut self, session: u64, (uri, asked): (Box<str>, Option<u64>)) {
+        self.0.entry(session).or_default().subscriptions.insert(uri, asked);
     }
 
     /// Returns the sessions that have subscribed to a resource, or to one that it is a part of.
@@ -128,43 +116,18 @@ impl Belongings {
         let hears = |own: &SessionBelongings| {
             own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of))
         };
-        self.sessions.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
-    }
-
-    /// Notes that the request `ours` makes or ends a subscription of the child, but not where no session can have that
-    /// subscription.
-    pub(super) fn note_request(&mut self, ours: u64, what: Subscribing, uri: &str) {
-        if uri.len() + OVERHEAD > MAX_SUBSCRIBED {
-            return;
-        }
-        self.subscribing.insert(ours, (what, uri.into()));
-        if self.subscribing.len() > MAX_SUBSCRIBING {
-            // A child that never answers.
-            self.subscribing.pop_first();
-        }
-    }
-
-    /// Takes out the request `ours`, if it is about a subscription: it was answered, or the child does not get it.
-    pub(super) fn take_request(&mut self, ours: u64) -> Option<(Subscribing, Box<str>)> {
-        self.subscribing.remove(&ours)
-    }
-
-    /// Returns what has to be done behind a request about a subscription, if anything: a session may have subscribed,
-    /// or ended its subscription, while the request waited.
-    pub(super) fn next_request(&self, answered: Subscribing, uri: &str) -> Option<Subscribing> {
-        let wanted = if self.has_subscriber(uri) { Subscribing::Makes } else { Subscribing::Ends };
-        Some(wanted).filter(|wanted| *wanted != answered)
+        self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
 
     /// Returns whether any session has subscribed to that very resource, or asks for it.
     pub(super) fn has_subscriber(&self, uri: &str) -> bool {
-        self.sessions.values().any(|own| own.subscriptions.contains_key(uri))
+        self.0.values().any(|own| own.subscriptions.contains_key(uri))
     }
 
-    /// Forgets a session that has gone. Returns its subscriptions, each with the number of its call until the child has
-    /// agreed.
-    pub(super) fn forget(&mut self, session: u64) -> Vec<(Box<str>, Option<u64>)> {
-        self.sessions.remove(&session).unwrap_or_default().subscriptions.into_iter().collect()
+    /// Forgets a session that has gone. Returns the URIs that no other session subscribes to.
+    pub(super) fn forget(&mut self, session: u64) -> Vec<Box<str>> {
+        let own = self.0.remove(&session).unwrap_or_default();
+        own.subscriptions.into_keys().filter(|uri| !self.has_subscriber(uri)).collect()
     }
 }
 
@@ -228,7 +191,7 @@ mod tests {
         assert!(belongings.subscribe(ANN, 7, "file:///a"));
         belongings.answered(ANN, 7, &message(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32002,"message":"no"}}"#));
         assert!(belongings.subscribers("file:///a").is_empty());
-        assert!(belongings.unsubscribe(BOB, "file:///a"), "no session has it");
+        assert!(!belongings.has_subscriber("file:///a"));
     }
 
     #[test]
@@ -246,10 +209,12 @@ mod tests {
     fn a_subscription_ends_for_the_server_with_the_last_session_that_has_it() {
         let mut belongings = Belongings::default();
         assert!(belongings.subscribe(ANN, 7, "u") && belongings.subscribe(BOB, 8, "u"));
-        assert!(!belongings.unsubscribe(ANN, "u"));
+        let ended = belongings.unsubscribe(ANN, "u").expect("hers");
+        assert!(belongings.has_subscriber("u") && belongings.unsubscribe(ANN, "u").is_none());
+        belongings.put_back(ANN, ended);
         assert!(belongings.subscribe(ANN, 9, "of ann"));
-        assert_eq!(belongings.forget(ANN), [("of ann".into(), Some(9))]);
-        assert!(belongings.unsubscribe(BOB, "u"));
+        assert_eq!(belongings.forget(ANN), ["of ann".into()]);
+        assert_eq!(belongings.forget(BOB), ["u".into()]);
     }
 
     #[test]

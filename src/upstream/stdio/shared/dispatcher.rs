@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    belongings::{Subscribing, elicitation, named},
+    belongings::{elicitation, named},
     registry::Registry,
 };
 use crate::{
@@ -23,7 +23,6 @@ use crate::{
         Edits, Kind, Message, Method, RpcError,
         message::echoed_number,
         modern::subscription,
-        object::quote,
         params::{progress_token, requested, unambiguous},
         response::{error_response, result_response},
     },
@@ -51,7 +50,7 @@ impl Dispatcher {
         }
     }
 
-    fn response(&self, response: Message, child: &Child) {
+    fn response(&self, response: Message) {
         let number = match response.id() {
             None | Some("null") => None,
             Some(id) => match echoed_number(id) {
@@ -61,30 +60,19 @@ impl Dispatcher {
         };
         let mut registry = self.registry.lock();
         let Some(ending) = registry.greeted(number, Ok(response)) else { return };
-        let mut request = None;
         if let Ok(response) = &ending {
             match number {
-                Some(number) => {
-                    registry.answered(number, response);
-                    request = registry.belongings.take_request(number);
-                }
+                Some(number) if registry.has_unsubscribed(number) => return,
+                Some(number) => registry.answered(number, response),
                 None if could_not_read(response) => {}
                 None => return self.observer.emit(events::UnknownResponse),
             }
         }
         let ended = registry.end(number);
-        let next = request.as_ref().and_then(|(answered, uri)| {
-            let what = registry.belongings.next_request(*answered, uri)?;
-            Some((registry.register_request(what, uri), what, uri))
-        });
         drop(registry);
-        if let Some((number, what, uri)) = next {
-            tell(child, about_subscription(what, number, uri));
-        }
-        if let Some((inbound, number)) = ended {
-            inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole));
-        } else if request.is_none() {
-            self.observer.emit(events::UnknownResponse);
+        match ended {
+            Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
+            None => self.observer.emit(events::UnknownResponse),
         }
     }
 
@@ -202,16 +190,6 @@ impl Dispatcher {
     }
 }
 
-/// Writes taskgate's own request that makes or ends a subscription.
-pub(super) fn about_subscription(what: Subscribing, number: u64, uri: &str) -> Bytes {
-    let method = match what {
-        Subscribing::Makes => "resources/subscribe",
-        Subscribing::Ends => "resources/unsubscribe",
-    };
-    let uri = quote(uri);
-    format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{{"uri":{uri}}}}}"#).into()
-}
-
 /// Answers the child. A child that refuses the answer has ended, or does not read.
 fn tell(child: &Child, answer: Bytes) {
     let _ = child.tell(TASKGATE, MessageClass::Answer, answer);
@@ -220,7 +198,7 @@ fn tell(child: &Child, answer: Bytes) {
 impl ChildHandler for Dispatcher {
     fn on_message(&self, message: Message, child: &Child) {
         match message.kind() {
-            Kind::Response => self.response(message, child),
+            Kind::Response => self.response(message),
             Kind::Request => self.request(&message, child),
             Kind::Notification => self.notification(message),
         }

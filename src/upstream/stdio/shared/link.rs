@@ -6,23 +6,19 @@ use bytes::Bytes;
 use http::HeaderMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    belongings::{MAX_SUBSCRIBED, Subscribing},
-    dispatcher::{Dispatcher, about_subscription},
-    registry::LeftBehind,
-};
+use super::{belongings::MAX_SUBSCRIBED, dispatcher::Dispatcher, registry::LeftBehind};
 use crate::{
     upstream::{
         Carrier, Failure, Inbound, Link, Outgoing, Sending, UpstreamResponse,
         stdio::{
             child::Child,
-            share::{MessageClass, TASKGATE},
+            share::{MessageClass, SUBSCRIPTIONS, TASKGATE},
         },
     },
     wire::{
         Edits, Kind, Message, Method, RpcError, Version,
         message::echoed_number,
-        object::Members,
+        object::{Members, quote},
         params::{progress_token, unambiguous},
         response::{cancelled, error_response, result_response},
     },
@@ -83,7 +79,15 @@ impl Link for SharedLink {
     }
 
     fn close(&self, _headers: HeaderMap) {
-        let LeftBehind { calls, questions, subscriptions } = self.seat_guard.leave();
+        let LeftBehind { calls, questions, .. } = {
+            let mut registry = self.seat_guard.dispatcher.registry.lock();
+            let left = registry.leave(self.seat_guard.seat);
+            for (ours, uri) in &left.subscriptions {
+                // There is at most one for each subscription that the child was asked for.
+                let _ = self.child.tell(SUBSCRIPTIONS, MessageClass::Cancellation, unsubscribe(*ours, uri));
+            }
+            left
+        };
         let unheard = self.child.forget(self.seat_guard.seat);
         self.seat_guard.inbound.exchanges.abandon_all(&Failure::Abandoned);
         for ours in calls.iter().filter(|ours| !unheard.contains(ours)) {
@@ -94,23 +98,6 @@ impl Link for SharedLink {
         let error = RpcError::internal("the session that was asked has ended").to_raw();
         for id in questions {
             let _ = self.child.tell(TASKGATE, MessageClass::Answer, error_response(&id, &error));
-        }
-        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
-        // Those that the child has not read are none.
-        for (uri, _) in subscriptions.iter().filter(|(_, asked)| asked.is_none_or(|asked| !unheard.contains(&asked))) {
-            let ours = {
-                let mut registry = dispatcher.registry.lock();
-                (!registry.belongings.has_subscriber(uri)).then(|| registry.register_request(Subscribing::Ends, uri))
-            };
-            let Some(ours) = ours else { continue };
-            // It waits as the session's: many of them must not hold up what taskgate answers.
-            let message = about_subscription(Subscribing::Ends, ours, uri);
-            if self.child.tell(*seat, MessageClass::Cancellation, message).is_err() {
-                dispatcher.registry.lock().belongings.take_request(ours);
-            }
-        }
-        for ours in &unheard {
-            dispatcher.registry.lock().belongings.take_request(*ours);
         }
     }
 }
@@ -124,12 +111,7 @@ impl SharedLink {
             return Ok(None);
         }
         let SeatGuard { dispatcher, seat, inbound } = &self.seat_guard;
-        let whole = |answer| -> Result<Option<Carrier>, Failure> {
-            let answer = Message::parse(answer).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-            inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(answer)));
-            Ok(None)
-        };
-        let refuse = |refusal: RpcError| whole(refusal.to_response(Some(&number.to_string())));
+        let refuse = |refusal: RpcError| self.answer(number, refusal.to_response(Some(&number.to_string())));
         if let Method::TasksGet | Method::TasksResult | Method::TasksList | Method::TasksCancel = request.method() {
             // Every session would see the child's tasks.
             let why = "there are no tasks in a session of this revision on a shared server";
@@ -140,43 +122,68 @@ impl SharedLink {
             Ok(params) => params.unzip(),
             Err(why) => return refuse(RpcError::invalid_params(format!("Invalid params: {why}"))),
         };
-        let uri = |of| params.as_ref().and_then(|params| params.text("uri")).filter(|_| request.method() == of);
-        if let Some(uri) = uri(Method::Unsubscribe)
-            && !dispatcher.registry.lock().belongings.unsubscribe(*seat, &uri)
+        let token = meta.flatten().and_then(|meta| meta.get("progressToken"));
+        if let Method::Subscribe | Method::Unsubscribe = request.method()
+            && let Some(uri) = params.as_ref().and_then(|params| params.text("uri"))
         {
-            // The child must keep the subscription for the other sessions.
-            return whole(result_response(&number.to_string(), "{}"));
+            return self.subscription(number, &request, token, &uri);
         }
         let Some(ours) = dispatcher.registry.lock().call(*seat, number) else { return Err(Failure::Abandoned) };
-        if let Some(uri) = uri(Method::Unsubscribe) {
-            dispatcher.registry.lock().belongings.note_request(ours, Subscribing::Ends, &uri);
-        }
-        if let Some(uri) = uri(Method::Subscribe)
-            && !dispatcher.registry.lock().belongings.subscribe(*seat, ours, &uri)
-        {
-            dispatcher.registry.lock().end(Some(ours));
-            let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
-            return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
-        }
-        let mut edits = Edits::of(request.bytes());
-        if let Some(id) = request.id_span() {
-            edits.replace(id, ours.to_string());
-        }
-        if let Some(token) = meta.flatten().and_then(|meta| meta.get("progressToken")) {
-            edits.replace_raw(token, ours.to_string());
-        }
+        let mut edits = numbered(&request, token, ours);
         if let (Method::ToolsCall, Some(params)) = (request.method(), &params) {
             edits.remove(params, "task");
         }
         let class = if inbound.exchanges.is_task(number) { MessageClass::Task(ours) } else { MessageClass::Call(ours) };
         let queued = self.child.call(*seat, class, edits.apply().into_bytes(), &inbound.exchanges, number);
         if queued.is_err() {
-            let mut registry = dispatcher.registry.lock();
-            registry.belongings.refused(*seat, ours);
-            registry.belongings.take_request(ours);
-            registry.end(Some(ours));
+            dispatcher.registry.lock().end(Some(ours));
         }
         queued.map(Some)
+    }
+
+    /// Passes a session's request to subscribe to a resource, or to end that. It is decided and queued under one lock,
+    /// by one sender, and is never withdrawn: what the child gets last is what holds.
+    fn subscription(
+        &self,
+        number: u64,
+        request: &Message,
+        token: Option<&str>,
+        uri: &str,
+    ) -> Result<Option<Carrier>, Failure> {
+        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
+        let mut registry = dispatcher.registry.lock();
+        let mut ended = None;
+        if request.method() == Method::Unsubscribe {
+            ended = registry.belongings.unsubscribe(*seat, uri);
+            if registry.belongings.has_subscriber(uri) {
+                // The child must keep the subscription for the other sessions.
+                drop(registry);
+                return self.answer(number, result_response(&number.to_string(), "{}"));
+            }
+        }
+        let Some(ours) = registry.call(*seat, number) else { return Err(Failure::Abandoned) };
+        if request.method() == Method::Subscribe && !registry.belongings.subscribe(*seat, ours, uri) {
+            registry.end(Some(ours));
+            let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
+            return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
+        }
+        let message = numbered(request, token, ours).apply().into_bytes();
+        let queued = self.child.tell(SUBSCRIPTIONS, MessageClass::Notice, message);
+        if queued.is_err() {
+            registry.belongings.refused(*seat, ours);
+            if let Some(ended) = ended {
+                registry.belongings.put_back(*seat, ended);
+            }
+            registry.end(Some(ours));
+        }
+        queued.map(|()| None)
+    }
+
+    /// Answers a session's request in the child's place.
+    fn answer(&self, number: u64, answer: Bytes) -> Result<Option<Carrier>, Failure> {
+        let answer = Message::parse(answer).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
+        self.seat_guard.inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(answer)));
+        Ok(None)
     }
 
     /// Passes a session's notification, or its answer to a request of the child.
@@ -213,4 +220,22 @@ impl SharedLink {
             _ => self.child.tell(*seat, MessageClass::Notice, parsed.bytes().clone()),
         }
     }
+}
+
+/// Returns the edits that give a request the child's number of it, as its id and in the place of its progress token.
+fn numbered<'a>(request: &'a Message, token: Option<&'a str>, ours: u64) -> Edits<'a> {
+    let mut edits = Edits::of(request.bytes());
+    if let Some(id) = request.id_span() {
+        edits.replace(id, ours.to_string());
+    }
+    if let Some(token) = token {
+        edits.replace_raw(token, ours.to_string());
+    }
+    edits
+}
+
+/// Writes taskgate's own request that ends a subscription.
+fn unsubscribe(number: u64, uri: &str) -> Bytes {
+    let uri = quote(uri);
+    format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"resources/unsubscribe","params":{{"uri":{uri}}}}}"#).into()
 }

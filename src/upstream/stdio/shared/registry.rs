@@ -1,13 +1,10 @@
 //! The sessions on a shared child, their calls, and the child's own requests.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
-use super::{
-    belongings::{Belongings, Subscribing},
-    questions::Questions,
-};
+use super::{belongings::Belongings, questions::Questions};
 use crate::{
     upstream::{Failure, Inbound, Purpose},
     wire::Message,
@@ -15,6 +12,8 @@ use crate::{
 
 /// From this many calls of a session on, calls that ended without a response are removed.
 const SWEEP_FROM: usize = 64;
+/// How many of taskgate's own requests that end subscriptions are known by their numbers until they are answered.
+const MAX_UNSUBSCRIBING: usize = 1 << 16;
 
 /// The sessions on one child, their calls, and the child's own requests.
 #[derive(Debug)]
@@ -29,6 +28,8 @@ pub(super) struct Registry {
     pub(super) questions: Questions,
     /// What belongs to single sessions, of which the child tells later.
     pub(super) belongings: Belongings,
+    /// taskgate's own requests that end subscriptions, until the child answers.
+    unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// Whether the child is about to end, so that no session may join.
@@ -65,9 +66,8 @@ pub(super) struct LeftBehind {
     pub(super) calls: Vec<u64>,
     /// The raw ids of the child's requests to it, to be answered with an error.
     pub(super) questions: Vec<String>,
-    /// Its subscriptions, to be ended where no other session has them; each with the number of its call until the child
-    /// has agreed.
-    pub(super) subscriptions: Vec<(Box<str>, Option<u64>)>,
+    /// The URIs of its subscriptions that no other session has, to be ended by requests with these numbers.
+    pub(super) subscriptions: Vec<(u64, Box<str>)>,
 }
 
 impl Registry {
@@ -78,6 +78,7 @@ impl Registry {
             seats: BTreeMap::new(),
             questions: Questions::default(),
             belongings: Belongings::default(),
+            unsubscribing: BTreeSet::new(),
             greeting: None,
             closed: false,
             count: watch::Sender::new(0),
@@ -104,7 +105,16 @@ impl Registry {
     /// Lets a session go. Returns what it leaves behind.
     pub(super) fn leave(&mut self, seat: u64) -> LeftBehind {
         let Some(Seat { inbound, calls, .. }) = self.seats.remove(&seat) else { return LeftBehind::default() };
-        let mut left = LeftBehind { subscriptions: self.belongings.forget(seat), ..LeftBehind::default() };
+        let mut left = LeftBehind::default();
+        for uri in self.belongings.forget(seat) {
+            let ours = self.number();
+            self.unsubscribing.insert(ours);
+            if self.unsubscribing.len() > MAX_UNSUBSCRIBING {
+                // A child that never answers.
+                self.unsubscribing.pop_first();
+            }
+            left.subscriptions.push((ours, uri));
+        }
         for (number, ours) in calls {
             let call = self.calls.remove(&ours);
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
@@ -151,11 +161,9 @@ impl Registry {
         seats.iter().filter_map(|seat| self.seats.get(seat)).map(|seat| seat.inbound.clone()).collect()
     }
 
-    /// Registers taskgate's own request about a subscription. Returns its number.
-    pub(super) fn register_request(&mut self, what: Subscribing, uri: &str) -> u64 {
-        let ours = self.number();
-        self.belongings.note_request(ours, what, uri);
-        ours
+    /// Takes the answer to a request of [`LeftBehind::subscriptions`], if it is one.
+    pub(super) fn has_unsubscribed(&mut self, ours: u64) -> bool {
+        self.unsubscribing.remove(&ours)
     }
 
     /// Takes note of what a response changes for later.
