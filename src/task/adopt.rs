@@ -7,12 +7,10 @@ use tokio::{
     sync::{Semaphore, oneshot},
     time::Instant,
 };
-use uuid::Uuid;
 
 use super::{
-    CallSession, Change, Engine, NewTask, NotCreated, Outlook, State, Task,
+    CallSession, Change, Engine, NewTask, NotCreated, Outlook, Task,
     calls::Stop,
-    clock::millis,
     create::MAX_REPLIES,
     runner::{Beginning, MAX_KEPT, Runner, Running},
     state::GIVEN_UP,
@@ -94,21 +92,9 @@ impl Engine {
         let tool_name = Arc::clone(&tool_id.name);
         let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
         let task = Task {
-            id: Uuid::new_v4(),
-            owner: caller.owner.clone(),
-            tool: Arc::clone(&tool_name),
-            state: State::Working,
             status_message: text.map(Arc::from),
-            created_at: now.wall,
-            last_updated_at: now.wall,
-            ttl: millis(lifetime.ttl),
-            keep: millis(lifetime.keep),
-            shortens: false,
-            poll_interval: millis(tool.usual_poll_interval()),
-            expires: now.steady.saturating_add(millis(lifetime.ttl)),
-            version: 0,
+            ..Task::new(caller.owner.clone(), Arc::clone(&tool_name), &tool, &lifetime, now)
         };
-        let refused = |reason| self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });
         let runner = Runner {
             engine: Arc::clone(self),
             caller: Arc::clone(caller),
@@ -125,36 +111,10 @@ impl Engine {
             announced,
             restored: None,
         };
-        let pace = runner.pace(task.keep);
-        let Some(stopped) = self.register(&task, caller, announced, pace) else {
-            refused("stopping");
-            return Err(NotCreated::Stopping);
-        };
+        let stopped = runner.register(&task, runner.pace(task.keep))?;
         self.calls.begin(task.id, since);
-        match self
-            .ledger
-            .store
-            .insert(task.clone(), runner.saved_sent(since.elapsed(), runner.session.open().map(UpstreamGuard::get)))
-            .await
-        {
-            Ok(Ok(())) => {}
-            Ok(Err(limit)) => {
-                self.deregister(task.id);
-                refused(limit.name());
-                return Err(NotCreated::Kept(limit));
-            }
-            Err(unavailable) => {
-                self.deregister(task.id);
-                refused("store");
-                self.ledger.report_unavailable(&unavailable);
-                let engine = Arc::clone(self);
-                // Afterwards the store has no such task, or one that has ended.
-                tokio::spawn(async move {
-                    engine.change_when_available(&task.owner, task.id, |_| Some(Change::give_up())).await
-                });
-                return Err(NotCreated::Unavailable);
-            }
-        }
+        let saved = runner.saved_sent(since.elapsed(), runner.session.open().map(UpstreamGuard::get));
+        runner.insert(&task, saved, Change::give_up()).await?;
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
         let (outlook, beginning) = (self.outlook(&task), Beginning { since, progress, resumed: false });
         let request = request.filter(|request| request.bytes().len() <= MAX_KEPT);

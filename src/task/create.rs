@@ -7,11 +7,10 @@ use tokio::{
     sync::{Semaphore, oneshot},
     time::Instant,
 };
-use uuid::Uuid;
 
 use super::{
-    AskedTtl, CallSession, Engine, LastingWork, Outlook, State, Task, TaskWriter, UNAVAILABLE, calls::Stage,
-    clock::millis, runner::Runner, status_message, store::KeptLimit, ttl::Lifetime,
+    AskedTtl, CallSession, Engine, LastingWork, Outlook, Task, TaskWriter, UNAVAILABLE, calls::Stage, runner::Runner,
+    status_message, store::KeptLimit, ttl::Lifetime,
 };
 use crate::{
     config::Tool,
@@ -117,19 +116,9 @@ impl Engine {
         let queued = matches!(admission, Admission::Queued(_));
         let (lifetime, now) = (Lifetime::of(&tool, asked_ttl, queued), self.ledger.clock.now());
         let task = Task {
-            id: Uuid::new_v4(),
-            owner: caller.owner.clone(),
-            tool: Arc::clone(&tool_name),
-            state: State::Working,
             status_message: queued.then(|| status_message::QUEUED.into()),
-            created_at: now.wall,
-            last_updated_at: now.wall,
-            ttl: millis(lifetime.ttl),
-            keep: millis(lifetime.keep),
             shortens: asked_ttl != AskedTtl::Default,
-            poll_interval: millis(tool.usual_poll_interval()),
-            expires: now.steady.saturating_add(millis(lifetime.ttl)),
-            version: 0,
+            ..Task::new(caller.owner.clone(), Arc::clone(&tool_name), &tool, &lifetime, now)
         };
         let id = task.id;
         // A request that waits must not keep the buffer that it was read into.
@@ -156,13 +145,6 @@ impl Engine {
         let outlook = self.outlook(&task);
         Ok(CreatedTask { task, outlook, start })
     }
-
-    /// Ends a task that the store may have and that was not acknowledged.
-    pub(super) async fn undo(&self, task: &Task) {
-        let end = status_message::failed(status_message::NOT_ACKNOWLEDGED);
-        // Afterwards the store has no such task, or one that has ended.
-        let _ = self.change_when_available(&task.owner, task.id, |_| Some(end.clone())).await;
-    }
 }
 
 /// A task on its way into the store.
@@ -180,16 +162,11 @@ impl Insertion {
         let Self { task, runner, request, admission, task_admission } = self;
         let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));
         let (id, tool, queued) = (task.id, Arc::clone(&task.tool), matches!(admission, Admission::Queued(_)));
-        let refused = |reason| engine.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool, reason });
         let mut pace = runner.pace(task.keep);
         if !queued {
             pace.begin(Instant::now());
         }
-        // Registered first, so that any change that ends the task finds the call that it has to stop.
-        let Some(stopped) = engine.register(&task, &caller, runner.announced, pace) else {
-            refused("stopping");
-            return Err(NotCreated::Stopping);
-        };
+        let stopped = runner.register(&task, pace)?;
         let saved = match runner.session.open() {
             Some(session) if !queued => runner.saved_sent(Duration::ZERO, Some(session.get())),
             _ => {
@@ -197,22 +174,8 @@ impl Insertion {
                 runner.saved_waiting(&request)
             }
         };
-        match engine.ledger.store.insert(task.clone(), saved).await {
-            Ok(Ok(())) => {}
-            Ok(Err(limit)) => {
-                engine.deregister(id);
-                refused(limit.name());
-                return Err(NotCreated::Kept(limit));
-            }
-            Err(unavailable) => {
-                engine.deregister(id);
-                refused("store");
-                engine.ledger.report_unavailable(&unavailable);
-                let engine = Arc::clone(&engine);
-                tokio::spawn(async move { engine.undo(&task).await });
-                return Err(NotCreated::Unavailable);
-            }
-        }
+        let undone = status_message::failed(status_message::NOT_ACKNOWLEDGED);
+        runner.insert(&task, saved, undone).await?;
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
         drop(task_admission);
         let (start, started) = oneshot::channel();

@@ -16,6 +16,7 @@ mod faults;
 mod id_map;
 mod in_words;
 mod input;
+mod insert;
 #[cfg(test)]
 mod interleavings;
 mod lasting;
