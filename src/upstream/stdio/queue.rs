@@ -27,15 +27,15 @@ pub(super) struct StdinQueue {
 #[derive(Default)]
 struct QueueState {
     backlogs: HashMap<SenderId, Backlog>,
-    /// The senders of which something waits, the next one first.
+    /// The senders in whose lines something waits, the next one first.
     turns: VecDeque<SenderId>,
     /// The message that is being written.
-    writing: Option<(SenderId, QueuedMessage)>,
+    writing: Option<QueuedMessage>,
     next_ticket: u64,
     closed: bool,
 }
 
-/// A call that waits. It is withdrawn if this is dropped before the call was written.
+/// A request that waits. A call is withdrawn if this is dropped before it was written.
 pub(super) struct QueuedCall {
     queue: Arc<StdinQueue>,
     sender: SenderId,
@@ -55,13 +55,14 @@ impl QueueState {
         self.backlogs.values().map(|backlog| backlog.bytes).sum()
     }
 
-    /// Forgets a sender of which nothing waits and nothing is being written.
+    /// Forgets a sender in whose line nothing waits and of which nothing counts.
     fn tidy(&mut self, sender: SenderId) {
-        if self.backlogs.get(&sender).is_some_and(|backlog| backlog.entries.is_empty()) {
+        let Some(backlog) = self.backlogs.get(&sender) else { return };
+        if backlog.entries.is_empty() {
             self.turns.retain(|turn| *turn != sender);
-            if self.writing.as_ref().is_none_or(|(writing, _)| *writing != sender) {
-                self.backlogs.remove(&sender);
-            }
+        }
+        if backlog.is_empty() {
+            self.backlogs.remove(&sender);
         }
     }
 }
@@ -71,7 +72,7 @@ impl StdinQueue {
         Arc::new(Self { state: Mutex::default(), changed: Notify::new(), observer })
     }
 
-    /// Queues a notification or an answer.
+    /// Queues a message whose sender does not wait until it was written.
     ///
     /// # Errors
     /// [`NotTaken`]
@@ -79,7 +80,7 @@ impl StdinQueue {
         self.push(sender, class, message, None).map(drop)
     }
 
-    /// Queues a call, which is withdrawn if the returned value is dropped first.
+    /// Queues a request. A call is withdrawn if the returned value is dropped first.
     ///
     /// # Errors
     /// [`NotTaken`]
@@ -108,7 +109,7 @@ impl StdinQueue {
             return Err(NotTaken::Closed);
         }
         let ticket = state.next_ticket;
-        let entry = QueuedMessage { ticket, message, class, written };
+        let entry = QueuedMessage { sender, ticket, message, class, written };
         let size = entry.size();
         state.next_ticket += 1;
         let share = MAX_BYTES / (state.backlogs.len() + usize::from(!state.backlogs.contains_key(&sender)));
@@ -116,10 +117,12 @@ impl StdinQueue {
         if class.is_limited() && size > share && state.bytes() > MAX_BYTES {
             return Err(NotTaken::Bytes(share));
         }
-        let backlog = state.backlogs.entry(sender).or_default();
-        backlog.take(entry, share)?;
-        if backlog.entries.len() == 1 {
-            state.turns.push_back(sender);
+        state.backlogs.entry(sender).or_default().count(&entry, share)?;
+        let line = entry.line();
+        let waiting = &mut state.backlogs.entry(line).or_default().entries;
+        waiting.push_back(entry);
+        if waiting.len() == 1 {
+            state.turns.push_back(line);
         }
         drop(state);
         self.observer.emit(events::WaitsForChild::more(size));
@@ -133,15 +136,15 @@ impl StdinQueue {
         loop {
             {
                 let mut state = self.state.lock();
-                if let Some(sender) = state.turns.pop_front()
-                    && let Some(backlog) = state.backlogs.get_mut(&sender)
+                if let Some(line) = state.turns.pop_front()
+                    && let Some(backlog) = state.backlogs.get_mut(&line)
                     && let Some(entry) = backlog.entries.pop_front()
                 {
                     if !backlog.entries.is_empty() {
-                        state.turns.push_back(sender);
+                        state.turns.push_back(line);
                     }
                     let message = entry.message.clone();
-                    state.writing = Some((sender, entry));
+                    state.writing = Some(entry);
                     return Some(message);
                 }
                 if state.closed {
@@ -155,11 +158,12 @@ impl StdinQueue {
     /// Notes that the message that [`StdinQueue::next`] returned was written.
     pub(super) fn written(&self) {
         let mut state = self.state.lock();
-        let Some((sender, mut entry)) = state.writing.take() else { return };
-        if let Some(backlog) = state.backlogs.get_mut(&sender) {
+        let Some(mut entry) = state.writing.take() else { return };
+        if let Some(backlog) = state.backlogs.get_mut(&entry.sender) {
             backlog.let_go(&entry);
         }
-        state.tidy(sender);
+        state.tidy(entry.sender);
+        state.tidy(entry.line());
         drop(state);
         self.observer.emit(events::WaitsForChild::less(entry.size()));
         if let Some(written) = entry.written.take() {
@@ -178,7 +182,7 @@ impl StdinQueue {
     pub(super) fn clear(&self) {
         let mut state = self.state.lock();
         let backlogs = std::mem::take(&mut state.backlogs);
-        let writing = state.writing.take().map(|(_, entry)| entry);
+        let writing = state.writing.take();
         state.turns.clear();
         state.closed = true;
         drop(state);
@@ -187,7 +191,7 @@ impl StdinQueue {
         self.changed.notify_one();
     }
 
-    /// Drops what waits of a sender that has gone, except for answers, which the child waits for. Returns the numbers
+    /// Drops what waits in the line of a sender that has gone, except for answers, which the child waits for. Returns the numbers
     /// of the dropped calls.
     pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
         let mut state = self.state.lock();
@@ -213,6 +217,7 @@ impl StdinQueue {
         calls
     }
 
+    /// Takes a call out of its sender's line. What waits in another line is not a call, and stays.
     fn withdraw(&self, sender: SenderId, ticket: u64) {
         let mut state = self.state.lock();
         let Some(backlog) = state.backlogs.get_mut(&sender) else { return };

@@ -18,8 +18,8 @@ const OVERHEAD: usize = 128;
 pub(super) type SenderId = u64;
 /// taskgate, which answers the child in place of clients.
 pub(super) const TASKGATE: SenderId = 0;
-/// What is about subscriptions of a shared child, whoever asks for it: the child has to get it in the order in which it was
-/// decided.
+/// The line in which all requests about subscriptions on a shared child wait, whoever makes them, so that the child gets
+/// them in the order in which they were decided.
 pub(super) const SUBSCRIPTIONS: SenderId = SenderId::MAX;
 
 /// What a message is, which decides about its limits.
@@ -29,12 +29,14 @@ pub(super) enum MessageClass {
     Call(u64),
     /// The call of an acknowledged task. It always finds a place, because the limits of tasks bound it.
     Task(u64),
-    /// The cancellation of a call that the child has read and whose session has gone, or the end of such a
-    /// subscription: there is at most one for each of them.
+    /// The cancellation of a call that the child has read and whose session has gone, or taskgate's own request that
+    /// ends a subscription of such a session: there is at most one for each of them.
     Cancellation,
+    /// A session's request about a subscription. It waits in the line of all such requests, and is never withdrawn.
+    Subscription,
     /// An answer to a request of the child.
     Answer,
-    /// A notification.
+    /// Any other message that is not withdrawn.
     Notice,
 }
 
@@ -49,17 +51,19 @@ pub(super) enum NotTaken {
     Bytes(usize),
 }
 
-/// The messages of one sender that wait, and the counts with the one that is being written.
+/// The messages that wait in the line of one sender; and what counts against its limits, wherever it waits or is being
+/// written.
 #[derive(Default)]
 pub(super) struct Backlog {
     pub(super) entries: VecDeque<QueuedMessage>,
-    /// How many limited messages wait or are being written.
     messages: usize,
     pub(super) bytes: usize,
 }
 
 /// One message that waits.
 pub(super) struct QueuedMessage {
+    /// Whose limits it counts against.
+    pub(super) sender: SenderId,
     pub(super) ticket: u64,
     pub(super) message: Bytes,
     pub(super) class: MessageClass,
@@ -94,6 +98,11 @@ impl MessageClass {
 }
 
 impl QueuedMessage {
+    /// Returns the sender in whose line it waits.
+    pub(super) fn line(&self) -> SenderId {
+        if self.class == MessageClass::Subscription { SUBSCRIPTIONS } else { self.sender }
+    }
+
     /// Returns what it takes, in bytes.
     pub(super) fn size(&self) -> usize {
         self.message.len() + OVERHEAD
@@ -101,11 +110,11 @@ impl QueuedMessage {
 }
 
 impl Backlog {
-    /// Takes in a message of a sender whose share is `share` bytes.
+    /// Counts a message of its sender, whose share is `share` bytes.
     ///
     /// # Errors
     /// [`NotTaken`]
-    pub(super) fn take(&mut self, entry: QueuedMessage, share: usize) -> Result<(), NotTaken> {
+    pub(super) fn count(&mut self, entry: &QueuedMessage, share: usize) -> Result<(), NotTaken> {
         if entry.class.is_limited() {
             // The first message has room at any size.
             if self.messages >= MAX_MESSAGES {
@@ -117,11 +126,15 @@ impl Backlog {
             self.messages += 1;
             self.bytes += entry.size();
         }
-        self.entries.push_back(entry);
         Ok(())
     }
 
-    /// Notes that a message that was taken out waits no longer.
+    /// Returns whether nothing waits in its line, and nothing counts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.messages == 0
+    }
+
+    /// Notes that a message of its sender waits no longer.
     pub(super) fn let_go(&mut self, entry: &QueuedMessage) {
         if entry.class.is_limited() {
             self.messages -= 1;

@@ -18,7 +18,9 @@ const MAX_ELICITATIONS: usize = 64;
 const MAX_ID: usize = 1024;
 /// How many bytes the URIs of one session's subscriptions may have, each with its [`OVERHEAD`].
 pub(super) const MAX_SUBSCRIBED: usize = 64 * 1024;
-const OVERHEAD: usize = 64;
+const OVERHEAD: usize = 192;
+/// How many calls that ask for one subscription are remembered; beyond that the answers to the oldest tell nothing.
+const MAX_ASKING: usize = 8;
 /// `URL_ELICITATION_REQUIRED`
 const URL_ELICITATION_REQUIRED: &str = "-32042";
 
@@ -30,8 +32,17 @@ pub(super) struct Belongings(BTreeMap<u64, SessionBelongings>);
 #[derive(Debug, Default)]
 struct SessionBelongings {
     elicitations: VecDeque<Box<str>>,
-    /// The URIs that it subscribes to, each with the number of its call until the child has agreed.
-    subscriptions: HashMap<Box<str>, Option<u64>>,
+    /// The URIs that it subscribes to.
+    subscriptions: HashMap<Box<str>, Subscription>,
+}
+
+/// A subscription that a session has, or asks for.
+#[derive(Debug, Default)]
+pub(super) struct Subscription {
+    /// Whether the child has agreed.
+    made: bool,
+    /// The newest calls that ask for it and have no answer.
+    asking: VecDeque<u64>,
 }
 
 impl Belongings {
@@ -62,17 +73,19 @@ impl Belongings {
     /// Notes that a session's call `ours` asks for a subscription. Returns `false` if the session has too many.
     pub(super) fn subscribe(&mut self, session: u64, ours: u64, uri: &str) -> bool {
         let subscriptions = &mut self.0.entry(session).or_default().subscriptions;
-        if let Some(asked) = subscriptions.get_mut(uri) {
-            // The child may never answer an earlier call, such as a cancelled one.
-            *asked = asked.map(|_| ours);
-            return true;
+        if !subscriptions.contains_key(uri) {
+            let bytes: usize = subscriptions.keys().map(|uri| uri.len() + OVERHEAD).sum();
+            if bytes + uri.len() + OVERHEAD > MAX_SUBSCRIBED {
+                return false;
+            }
         }
-        let bytes: usize = subscriptions.keys().map(|uri| uri.len() + OVERHEAD).sum();
-        let fits = bytes + uri.len() + OVERHEAD <= MAX_SUBSCRIBED;
-        if fits {
-            subscriptions.insert(uri.into(), Some(ours));
+        let asking = &mut subscriptions.entry(uri.into()).or_default().asking;
+        if asking.len() == MAX_ASKING {
+            // The child may never answer it, such as a cancelled one.
+            asking.pop_front();
         }
-        fits
+        asking.push_back(ours);
+        true
     }
 
     /// Takes note of the answer to a session's call, which may confirm a subscription or name elicitations.
@@ -80,8 +93,8 @@ impl Belongings {
         match response.outcome() {
             Some((Outcome::Result, _)) => {
                 let subscriptions = self.0.get_mut(&session).map(|own| own.subscriptions.values_mut());
-                for asked in subscriptions.into_iter().flatten() {
-                    *asked = asked.filter(|asked| *asked != ours);
+                for subscription in subscriptions.into_iter().flatten() {
+                    subscription.made |= subscription.is_answered(ours);
                 }
             }
             Some((Outcome::Error, error)) => {
@@ -94,27 +107,30 @@ impl Belongings {
         }
     }
 
-    /// Forgets the subscription that a session's call `ours` asked for and did not get.
+    /// Notes that a session's call `ours` has not got what it asked for. A subscription is forgotten if no other call
+    /// has made it or asks for it.
     pub(super) fn refused(&mut self, session: u64, ours: u64) {
         if let Some(own) = self.0.get_mut(&session) {
-            own.subscriptions.retain(|_, asked| *asked != Some(ours));
+            own.subscriptions.retain(|_, subscription| {
+                !subscription.is_answered(ours) || subscription.made || !subscription.asking.is_empty()
+            });
         }
     }
 
     /// Ends a session's subscription. Returns it, to be put back if the child cannot be told.
-    pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> Option<(Box<str>, Option<u64>)> {
+    pub(super) fn unsubscribe(&mut self, session: u64, uri: &str) -> Option<(Box<str>, Subscription)> {
         self.0.get_mut(&session)?.subscriptions.remove_entry(uri)
     }
 
     /// Puts back a subscription that did not end.
-    pub(super) fn put_back(&mut self, session: u64, (uri, asked): (Box<str>, Option<u64>)) {
-        self.0.entry(session).or_default().subscriptions.insert(uri, asked);
+    pub(super) fn put_back(&mut self, session: u64, (uri, subscription): (Box<str>, Subscription)) {
+        self.0.entry(session).or_default().subscriptions.insert(uri, subscription);
     }
 
     /// Returns the sessions that have subscribed to a resource, or to one that it is a part of.
     pub(super) fn subscribers(&self, uri: &str) -> Vec<u64> {
         let hears = |own: &SessionBelongings| {
-            own.subscriptions.iter().any(|(of, asked)| asked.is_none() && is_part_of(uri, of))
+            own.subscriptions.iter().any(|(of, subscription)| subscription.made && is_part_of(uri, of))
         };
         self.0.iter().filter(|(_, own)| hears(own)).map(|(session, _)| *session).collect()
     }
@@ -128,6 +144,14 @@ impl Belongings {
     pub(super) fn forget(&mut self, session: u64) -> Vec<Box<str>> {
         let own = self.0.remove(&session).unwrap_or_default();
         own.subscriptions.into_keys().filter(|uri| !self.has_subscriber(uri)).collect()
+    }
+}
+
+impl Subscription {
+    /// Takes note that a call has its answer. Returns whether the call asked for this subscription.
+    fn is_answered(&mut self, ours: u64) -> bool {
+        let at = self.asking.iter().position(|asking| *asking == ours);
+        at.is_some_and(|at| self.asking.remove(at).is_some())
     }
 }
 
@@ -195,14 +219,27 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_that_is_asked_for_again_is_made_by_the_answer_to_the_second_call() {
+    fn a_subscription_that_is_asked_for_again_is_made_by_the_answer_to_any_of_the_calls() {
         let mut belongings = Belongings::default();
-        assert!(belongings.subscribe(ANN, 7, "u") && belongings.subscribe(ANN, 8, "u"), "the first was cancelled");
-        belongings.answered(ANN, 8, &accepted());
-        assert_eq!(belongings.subscribers("u"), [ANN]);
-        assert!(belongings.subscribe(ANN, 9, "u"));
+        for (call, uri) in [(7, "first"), (8, "first"), (9, "second"), (10, "second")] {
+            assert!(belongings.subscribe(ANN, call, uri));
+        }
+        belongings.answered(ANN, 7, &accepted());
+        belongings.refused(ANN, 8);
+        assert_eq!(belongings.subscribers("first"), [ANN], "it was made before");
         belongings.refused(ANN, 9);
-        assert_eq!(belongings.subscribers("u"), [ANN], "it was made before");
+        assert!(belongings.subscribers("second").is_empty() && belongings.has_subscriber("second"));
+        belongings.answered(ANN, 10, &accepted());
+        assert_eq!(belongings.subscribers("second"), [ANN]);
+    }
+
+    #[test]
+    fn calls_that_ask_for_one_subscription_and_get_no_answer_are_forgotten() {
+        let mut belongings = Belongings::default();
+        assert!((0..1000).all(|call| belongings.subscribe(ANN, call, "u")));
+        assert_eq!(belongings.0[&ANN].subscriptions["u"].asking.len(), MAX_ASKING);
+        belongings.answered(ANN, 999, &accepted());
+        assert_eq!(belongings.subscribers("u"), [ANN]);
     }
 
     #[test]

@@ -60,15 +60,16 @@ impl Dispatcher {
         };
         let mut registry = self.registry.lock();
         let Some(ending) = registry.greeted(number, Ok(response)) else { return };
-        if let Ok(response) = &ending {
-            match number {
-                Some(number) if registry.has_unsubscribed(number) => return,
-                Some(number) => registry.answered(number, response),
-                None if could_not_read(response) => {}
-                None => return self.observer.emit(events::UnknownResponse),
-            }
-        }
-        let ended = registry.end(number);
+        let Ok(response) = &ending else { return };
+        let ours = match number {
+            Some(ours) if registry.has_unsubscribed(ours) => return,
+            Some(ours) => Some(ours),
+            None => registry.only().filter(|_| could_not_read(response)),
+        };
+        let ended = ours.and_then(|ours| {
+            registry.answered(ours, response);
+            registry.end(ours)
+        });
         drop(registry);
         match ended {
             Some((inbound, number)) => inbound.exchanges.end(number, ending.map(UpstreamResponse::Whole)),
@@ -160,7 +161,7 @@ impl Dispatcher {
         let caller = ours.and_then(|ours| self.registry.lock().caller(ours));
         let is_torn_down = caller.is_some_and(|(inbound, number)| inbound.exchanges.tear_down(number));
         if is_torn_down {
-            self.registry.lock().end(ours);
+            ours.and_then(|ours| self.registry.lock().end(ours));
         }
         is_torn_down
     }
@@ -207,8 +208,8 @@ impl ChildHandler for Dispatcher {
     fn on_lost(&self, number: Option<u64>, failure: Failure) {
         let mut registry = self.registry.lock();
         let Some(Err(failure)) = registry.greeted(number, Err(failure)) else { return };
-        if number.is_some() {
-            let ended = registry.end(number);
+        if let Some(ours) = number {
+            let ended = registry.end(ours);
             drop(registry);
             if let Some((inbound, number)) = ended {
                 inbound.exchanges.end(number, Err(failure));

@@ -136,13 +136,13 @@ impl SharedLink {
         let class = if inbound.exchanges.is_task(number) { MessageClass::Task(ours) } else { MessageClass::Call(ours) };
         let queued = self.child.call(*seat, class, edits.apply().into_bytes(), &inbound.exchanges, number);
         if queued.is_err() {
-            dispatcher.registry.lock().end(Some(ours));
+            dispatcher.registry.lock().end(ours);
         }
         queued.map(Some)
     }
 
     /// Passes a session's request to subscribe to a resource, or to end that. It is decided and queued under one lock,
-    /// by one sender, and is never withdrawn: what the child gets last is what holds.
+    /// in one line, and is never withdrawn: what the child gets last is what holds.
     fn subscription(
         &self,
         number: u64,
@@ -150,7 +150,7 @@ impl SharedLink {
         token: Option<&str>,
         uri: &str,
     ) -> Result<Option<Carrier>, Failure> {
-        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
+        let SeatGuard { dispatcher, seat, inbound } = &self.seat_guard;
         let mut registry = dispatcher.registry.lock();
         let mut ended = None;
         if request.method() == Method::Unsubscribe {
@@ -163,20 +163,20 @@ impl SharedLink {
         }
         let Some(ours) = registry.call(*seat, number) else { return Err(Failure::Abandoned) };
         if request.method() == Method::Subscribe && !registry.belongings.subscribe(*seat, ours, uri) {
-            registry.end(Some(ours));
+            registry.end(ours);
             let why = "bytes of URIs may be subscribed to in one session; unsubscribe from some";
             return Err(Failure::Limit(format!("limit reached: {MAX_SUBSCRIBED} {why}")));
         }
         let message = numbered(request, token, ours).apply().into_bytes();
-        let queued = self.child.tell(SUBSCRIPTIONS, MessageClass::Notice, message);
+        let queued = self.child.call(*seat, MessageClass::Subscription, message, &inbound.exchanges, number);
         if queued.is_err() {
             registry.belongings.refused(*seat, ours);
             if let Some(ended) = ended {
                 registry.belongings.put_back(*seat, ended);
             }
-            registry.end(Some(ours));
+            registry.end(ours);
         }
-        queued.map(|()| None)
+        queued.map(Some)
     }
 
     /// Answers a session's request in the child's place.

@@ -36,6 +36,8 @@ pub(super) struct Registry {
     closed: bool,
     /// How many sessions there are.
     count: watch::Sender<usize>,
+    /// How many sessions there have been.
+    joined: usize,
 }
 
 /// A call of a session that is in flight on the child.
@@ -82,6 +84,7 @@ impl Registry {
             greeting: None,
             closed: false,
             count: watch::Sender::new(0),
+            joined: 0,
         }
     }
 
@@ -99,6 +102,7 @@ impl Registry {
         let seat = self.number();
         self.seats.insert(seat, Seat { inbound, calls: HashMap::new(), sweep_at: SWEEP_FROM });
         self.count.send_replace(self.seats.len());
+        self.joined += 1;
         Some(seat)
     }
 
@@ -224,11 +228,8 @@ impl Registry {
         Some((self.seats.get(&call.seat)?.inbound.clone(), call.number))
     }
 
-    /// Removes and returns the call that a response ends. An error that says that a request could not be read has no
-    /// id: it ends the only call in flight of the only session. Of several sessions it may be about what another one
-    /// has sent.
-    pub(super) fn end(&mut self, ours: Option<u64>) -> Option<(Inbound, u64)> {
-        let ours = ours.or_else(|| self.only())?;
+    /// Removes and returns the call that a response ends.
+    pub(super) fn end(&mut self, ours: u64) -> Option<(Inbound, u64)> {
         let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
         let caller = self.seats.get_mut(&seat)?;
         caller.calls.remove(&number);
@@ -275,15 +276,16 @@ impl Registry {
         Some(self.seats.get(&seat)?.inbound.clone())
     }
 
-    /// Returns the only call in flight of the only session, if there is exactly one. Calls that ended without a
-    /// response or were cancelled do not count.
-    fn only(&self) -> Option<u64> {
+    /// Returns the only call in flight of the only session that the child has ever had. That is the call which an error
+    /// without an id ends; where there were several sessions, it may be about what another one has sent. Calls that
+    /// ended without a response or were cancelled do not count.
+    pub(super) fn only(&self) -> Option<u64> {
         let may_be_answered = |call: &SharedCall| {
             let seat = self.seats.get(&call.seat);
             seat.is_some_and(|seat| seat.inbound.exchanges.may_be_answered(call.number))
         };
         let mut open = self.calls.iter().filter(|(_, call)| may_be_answered(call)).map(|(ours, _)| *ours);
-        open.next().filter(|_| open.next().is_none() && self.seats.len() == 1)
+        open.next().filter(|_| open.next().is_none() && self.joined == 1)
     }
 }
 
@@ -350,7 +352,7 @@ mod tests {
         assert_eq!(asked(&registry), Some(ann), "hers is newer");
         drop(listening);
         assert_eq!(asked(&registry), Some(ann), "whether she listens or not");
-        assert!(registry.end(Some(of_bob)).is_some() && registry.end(Some(of_bob)).is_none());
+        assert!(registry.end(of_bob).is_some() && registry.end(of_bob).is_none());
     }
 
     #[test]
@@ -363,10 +365,22 @@ mod tests {
         }
         assert!(registry.calls.len() <= SWEEP_FROM + 1 && registry.seats[&ann].calls.len() == registry.calls.len());
         let _listening = registry.seats[&ann].inbound.listener.attach();
-        let (ours, _exchange) = call(&mut registry, bob, Purpose::Background);
-        assert_eq!((asked(&registry), registry.only()), (Some(bob), None), "of two sessions it may be about either");
+        let (_, _exchange) = call(&mut registry, bob, Purpose::Background);
+        assert_eq!(asked(&registry), Some(bob));
+    }
+
+    #[test]
+    fn an_error_without_an_id_may_be_about_what_a_session_has_sent_that_has_left() {
+        let mut registry = Registry::new();
+        let ann = registry.join(inbound()).unwrap();
+        let (of_ann, exchange) = call(&mut registry, ann, Purpose::Foreground);
+        assert_eq!(registry.only(), Some(of_ann));
+        let bob = registry.join(inbound()).unwrap();
+        assert_eq!(registry.only(), None, "of two sessions it may be about either");
+        drop(exchange);
         registry.leave(ann);
-        assert_eq!(registry.only(), Some(ours));
+        let (_, _exchange) = call(&mut registry, bob, Purpose::Foreground);
+        assert_eq!(registry.only(), None, "it may be about what she has sent");
     }
 
     #[test]
