@@ -12,7 +12,7 @@ use crate::wire::{
 ///
 /// # Errors
 /// -32600, or -32602 where it is about the params.
-pub(super) fn check(message: &Message) -> Result<(), RpcError> {
+pub fn check(message: &Message) -> Result<(), RpcError> {
     match message.kind() {
         Kind::Request if message.method().is_notification() => Err(RpcError::invalid_request(
             "Invalid request: the method is that of a notification; send it without an id",

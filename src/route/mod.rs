@@ -1,6 +1,6 @@
 //! Decides what to do with one message of a client; pure functions.
 
-mod fit;
+pub mod fit;
 mod tools_list;
 
 use std::sync::Arc;

@@ -254,8 +254,21 @@ impl Exchanges {
 
     /// Ends every exchange for the same reason.
     pub fn abandon_all(&self, failure: &Failure) {
-        let all = std::mem::take(&mut *self.open.lock());
-        for open in all.into_values() {
+        self.abandon(failure, |_| true);
+    }
+
+    /// Ends every exchange for which no stream of the upstream has begun, for the same reason.
+    pub fn abandon_silent(&self, failure: &Failure) {
+        // Pairs with the store in `Exchanges::streams`.
+        self.abandon(failure, |open| !open.state.streams.load(Ordering::Acquire));
+    }
+
+    fn abandon(&self, failure: &Failure, is_meant: impl Fn(&InFlight) -> bool) {
+        let abandoned: Vec<InFlight> = {
+            let mut open = self.open.lock();
+            open.extract_if(|_, open| is_meant(open)).map(|(_, open)| open).collect()
+        };
+        for open in abandoned {
             open.state.outbox.end(Err(failure.clone()));
             if let Some(task) = open.carried_by {
                 task.abort();

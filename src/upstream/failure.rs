@@ -105,7 +105,10 @@ impl fmt::Display for Failure {
                 write!(f, "{post}; nor did a GET there open an HTTP+SSE stream of revision 2024-11-05: {get}")
             }
             Self::SessionLost => {
-                f.write_str("the MCP server behind taskgate has ended the session; initialize a new one")
+                f.write_str(
+                    "the MCP server behind taskgate has ended the session in which the request ran; it may have had an effect, \
+                     so check before you repeat it",
+                )
             }
             Self::BadAnswer(why) => {
                 write!(f, "the MCP server behind taskgate gave an invalid answer: {}", excerpt(why))

@@ -54,7 +54,22 @@ async fn a_session_that_the_server_has_forgotten_makes_room_for_the_one_in_its_p
 }
 
 #[tokio::test]
-async fn a_task_that_runs_when_the_server_forgets_its_session_fails_and_is_not_sent_again() {
+async fn a_task_whose_answer_has_not_begun_when_the_server_forgets_its_session_fails_and_is_not_sent_again() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await;
+    let _slow = upstream.held("slow").await;
+    upstream.forget_sessions();
+    client.result("tools/list", json!({})).await;
+    let failed = client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    let why = failed["statusMessage"].as_str().unwrap();
+    assert!(why.contains("may have had an effect") && !why.contains("initialize"), "{why}");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_answer_streams_goes_on_when_the_server_has_forgotten_its_session() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, AT_ONCE).await;
     let client = Modern::with_tasks(&gate.url);
@@ -63,6 +78,23 @@ async fn a_task_that_runs_when_the_server_forgets_its_session_fails_and_is_not_s
     slow.progress(1).await;
     upstream.forget_sessions();
     client.result("tools/list", json!({})).await;
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    let done = client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(done["result"]["content"][0]["text"], "done");
+    assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_whose_stream_breaks_after_the_server_has_forgotten_its_session_fails() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await;
+    let slow = upstream.held("slow").await.sse();
+    slow.progress(1).await;
+    upstream.forget_sessions();
+    client.result("tools/list", json!({})).await;
+    slow.cut().await;
     client.until(task["taskId"].as_str().unwrap(), "failed").await;
     assert_eq!(upstream.count("slow"), 1);
 }

@@ -62,6 +62,18 @@ async fn a_question_is_answered_by_a_retry_that_goes_on_with_the_very_call_that_
 }
 
 #[tokio::test]
+async fn an_answer_that_the_server_does_not_take_as_it_has_forgotten_the_session_ends_the_call() {
+    let (upstream, _gate, client) = house("").await;
+    let (_slow, result, key) = asked(&upstream, &client).await;
+    upstream.forget_sessions();
+    client.call("echo").await;
+    let answers = json!({ key: { "action": "accept", "content": {} } });
+    let error = soon(client.refusal("tools/call", retry(&result, &answers))).await;
+    assert_eq!((error.0, error.1), (200, -32603), "{error:?}");
+    assert_eq!(upstream.count("slow"), 1, "it ran once");
+}
+
+#[tokio::test]
 async fn questions_that_come_together_are_asked_together_and_those_that_are_not_answered_again() {
     let (upstream, _gate, client) = house("").await;
     let calling = tokio::spawn({

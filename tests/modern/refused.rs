@@ -33,6 +33,19 @@ async fn methods_that_the_revision_does_not_have_are_404_and_32601() {
 }
 
 #[tokio::test]
+async fn a_request_without_an_id_is_refused_and_a_notification_taken() {
+    let (upstream, gate) = gate().await;
+    let client = Modern::with_tasks(&gate.url);
+    let http = Client::new(&gate.url).with("mcp-protocol-version", VERSION);
+    for (method, status) in [("tools/call", 400), ("tasks/cancel", 400), ("notifications/vendor", 202)] {
+        let params = client.params(json!({ "name": "echo" }));
+        let answer = http.post(json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string()).await;
+        assert_eq!(answer.status.as_u16(), status, "{method}: {answer:?}");
+    }
+    assert_eq!(upstream.count("echo"), 0);
+}
+
+#[tokio::test]
 async fn headers_and_body_have_to_say_the_same() {
     let (upstream, gate) = gate().await;
     let client = Modern::plain(&gate.url);

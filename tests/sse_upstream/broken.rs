@@ -38,7 +38,7 @@ async fn the_end_of_a_stream_fails_its_calls_says_why_and_sends_the_client_to_a_
         end.of(&server, 1).await;
         let (code, message) = call.await.unwrap();
         assert_eq!(code, -32603);
-        assert!(message.contains("event stream") && message.contains("initialize a new one"), "{message}");
+        assert!(message.contains("event stream") && message.contains("which ends the session"), "{message}");
         assert_eq!(client.answer("ping", json!({})).await.status, 404, "{end:?}");
         assert_eq!(client.notify("notifications/x", json!({})).await, 404);
         let client = Client::connect(&gate.url).await;

@@ -51,7 +51,7 @@ async fn a_session_over_the_fallback_ends_like_any_other_from_either_side() {
     let call = tokio::spawn(async move { caller.error("tools/call", json!({ "name": "slow" })).await });
     server.message("slow").await;
     server.end(2);
-    assert!(call.await.unwrap().1.contains("initialize a new one"));
+    assert!(call.await.unwrap().1.contains("which ends the session"));
     assert_eq!(bob.answer("ping", json!({})).await.status, 404);
 }
 

@@ -19,7 +19,7 @@ use crate::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
         modern::OWN_META,
-        object::{Members, Needle, may_have, quote},
+        object::{Members, quote},
     },
 };
 
@@ -70,9 +70,7 @@ impl Modern {
                 let mut edits = Edits::of(raw);
                 match std::str::from_utf8(raw) {
                     // What the call would have returned has a type too.
-                    Ok(result) if member == "result" && !has_type(result) => {
-                        edits.add(result, r#""resultType":"complete""#);
-                    }
+                    Ok(result) if member == "result" => translate::complete(&mut edits, result),
                     Ok(error) if member == "error" => {
                         let known = request.caller.upstream.pool.generation();
                         translate::recode(&mut edits, error, known.is_some_and(Generation::is_modern));
@@ -171,13 +169,6 @@ impl Modern {
             Err(NotCancelled::Missing(why)) => Err(self.no_task(request, &why).await),
         }
     }
-}
-
-/// Returns whether a raw result says its type.
-fn has_type(result: &str) -> bool {
-    static RESULT_TYPE: Needle = Needle::new("resultType");
-    // One that cannot be read is left as it is.
-    may_have(result, [&RESULT_TYPE]) && !Members::parse(result).is_ok_and(|result| result.get("resultType").is_none())
 }
 
 /// Returns the raw `CreateTaskResult`.

@@ -20,6 +20,9 @@ use crate::{
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
+/// The member of a result that is the last word.
+const COMPLETE: &str = r#""resultType":"complete""#;
+
 /// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`
 /// that such a server gets, if it gets one.
 pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Option<&'a str>) -> Edits<'a> {
@@ -101,8 +104,11 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         }
     }
     let mut missing = Vec::new();
-    if result.get("resultType").is_none() {
-        missing.push(r#""resultType":"complete""#.to_owned());
+    match result.get("resultType") {
+        None => missing.push(COMPLETE.to_owned()),
+        // A server that knows sessions only means something else by it.
+        Some(other) if other != r#""complete""# => edits.set(&result, "resultType", r#""complete""#),
+        Some(_) => {}
     }
     if is_cacheable(method) {
         for (member, hint) in [("ttlMs", r#""ttlMs":0"#), ("cacheScope", r#""cacheScope":"private""#)] {
@@ -120,6 +126,16 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         edits.add(raw, &missing.join(","));
     }
     Ok(edits.apply_between(&front, "}"))
+}
+
+/// Has the raw result of a call say that it is complete. One that cannot be read is left as it is.
+pub(super) fn complete(edits: &mut Edits<'_>, raw: &str) {
+    static RESULT_TYPE: Needle = Needle::new("resultType");
+    if !may_have(raw, [&RESULT_TYPE]) {
+        edits.add(raw, COMPLETE);
+    } else if let Ok(result) = Members::parse(raw) {
+        edits.set(&result, "resultType", r#""complete""#);
+    }
 }
 
 /// Returns whether a raw `result` has to be parsed. Most results that are not lists need no parsing.
@@ -191,8 +207,9 @@ mod tests {
             (r#"{"content":[]}"#, format!(r#"{{{complete},"content":[]}}"#)),
             (r#"{"text":"\"_meta\" resultType"}"#, format!(r#"{{{complete},"text":"\"_meta\" resultType"}}"#)),
             (r#"{"a":{"_meta":{}}}"#, format!(r#"{{{complete},"a":{{"_meta":{{}}}}}}"#)),
-            (r#"{"resultType":"mine"}"#, format!(r#"{{{meta},"resultType":"mine"}}"#)),
-            (r#"{"result\u0054ype":"mine"}"#, format!(r#"{{{meta},"result\u0054ype":"mine"}}"#)),
+            (r#"{"resultType":"complete"}"#, format!(r#"{{{meta},"resultType":"complete"}}"#)),
+            (r#"{"resultType":"task","taskId":"x"}"#, format!(r#"{{{meta},"resultType":"complete","taskId":"x"}}"#)),
+            (r#"{"result\u0054ype":"mine"}"#, format!(r#"{{{meta},"result\u0054ype":"complete"}}"#)),
             (
                 r#"{"\u005fmeta":{"a":1}}"#,
                 format!(r#"{{"resultType":"complete","\u005fmeta":{{"{SERVER_INFO}":{info},"a":1}}}}"#),

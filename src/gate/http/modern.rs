@@ -15,6 +15,7 @@ use crate::{
     gate::refuse::Refusal,
     identity::{Pass, Principal},
     observe::events,
+    route::fit,
     upstream::Upstream,
     wire::{Kind, Message, Method},
 };
@@ -34,6 +35,7 @@ impl Endpoint {
             return Err(Refusal::half_modern(why).answering(message.id()));
         }
         if message.kind() == Kind::Notification {
+            fit::check(&message).map_err(Refusal::unfit)?;
             // The revision defines none: a client cancels a request by closing its stream.
             return Ok(respond::accepted(Body::default()));
         }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedLink, Sending, UpstreamResponse},
     wire::{
-        Version,
+        Kind, Message, Version,
         received::{Received, last_mistake, receive},
         sse::Decoder,
     },
@@ -202,12 +202,29 @@ impl HttpSession {
             return Ok(());
         }
         let sending = tokio::time::timeout(SEND_TIMEOUT, async {
-            let response = self.post(message, headers).await?;
-            if response.status().is_success() { Ok(()) } else { Err(self.refusal(response).await) }
+            let response = self.post(message.clone(), headers).await?;
+            if response.status().is_success() {
+                return Ok(());
+            }
+            let failure = self.refusal(response).await;
+            if matches!(failure, Failure::SessionLost) {
+                self.unanswered(message);
+            }
+            Err(failure)
         });
         match self.closed.run_until_cancelled(sending).await {
             Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
             None => Err(Failure::Abandoned),
+        }
+    }
+
+    /// Ends the exchange that waits for an answer of its client which the lost session does not take.
+    fn unanswered(&self, answer: Bytes) {
+        let exchanges = &self.inbound.exchanges;
+        // taskgate has written it, or read it from its client.
+        let asked = Message::parse(answer).ok().filter(|answer| answer.kind() == Kind::Response);
+        if let Some(number) = asked.and_then(|answer| exchanges.asked(answer.id_to_answer())) {
+            exchanges.end(number, Err(Failure::SessionLost));
         }
     }
 
@@ -373,8 +390,12 @@ impl HttpSession {
     pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
         if response.status() == StatusCode::NOT_FOUND && self.session().is_some() {
             self.lost.cancel();
-            // The upstream never answers a request of a lost session.
-            self.inbound.exchanges.abandon_all(&Failure::SessionLost);
+            if self.inbound.pooled {
+                // Other clients' calls run in it too: a stream that has begun says itself how it ends.
+                self.inbound.exchanges.abandon_silent(&Failure::SessionLost);
+            } else {
+                self.inbound.exchanges.abandon_all(&Failure::SessionLost);
+            }
             return Failure::SessionLost;
         }
         self.server.refusal(response).await

@@ -189,7 +189,7 @@ impl SseSession {
             }
         };
         self.lost.cancel();
-        let why = format!("its event stream {why}, which ends the session; initialize a new one");
+        let why = format!("its event stream {why}, which ends the session");
         self.inbound.exchanges.abandon_all(&Failure::Incomplete(why));
     }
 }
