@@ -218,11 +218,16 @@ fn exit_at_once(kill_children: impl FnOnce()) -> ExitCode {
 /// SIGTERM, SIGINT and SIGHUP, received from [`Signals::listen`] on; none is received if that failed.
 struct Signals(std::io::Result<[Signal; 3]>);
 
+/// The number of SIGXFSZ, which would end a process that writes more to a file than it may (`ulimit -f`). Once it is
+/// received, the write fails like any other that the disk does not take.
+const XFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
+
 impl Signals {
     fn listen() -> Self {
         let listen = || {
             let [terminate, interrupt, hangup] =
                 [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+            drop(signal(SignalKind::from_raw(XFSZ))?);
             Ok([terminate?, interrupt?, hangup?])
         };
         Self(listen())

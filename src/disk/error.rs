@@ -23,6 +23,10 @@ impl From<&rusqlite::Error> for Unavailable {
         Self(match error {
             // SQLite's words say nothing of what was read.
             rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.to_string().into(),
+            // Nor do they say which of both.
+            _ if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
+                "the disk is full, or the file has reached store.max_store_bytes".into()
+            }
             _ => error.to_string().into(),
         })
     }

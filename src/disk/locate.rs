@@ -68,7 +68,7 @@ pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<
     // Opening a pipe would wait for its other end.
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        Ok(_) => return Err("it is not a file".to_owned()),
+        Ok(_) => return Err("it is not a file; set another store.path".to_owned()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(said(&error)),
     }
@@ -89,6 +89,8 @@ pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<
 pub(super) fn said(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => format!("{error}; {NEEDS}"),
+        // Where a folder has to be.
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => format!("{error}; set another store.path"),
         _ => error.to_string(),
     }
 }
@@ -135,7 +137,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-        assert_eq!(look(&pipe, str::to_owned), Err("it is not a file".to_owned()));
+        let refused = look(&pipe, str::to_owned);
+        assert_eq!(refused, Err("it is not a file; set another store.path".to_owned()));
     }
 
     #[test]

@@ -106,6 +106,15 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let limit = || {
         let page: i64 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let pages = (options.max_bytes / page.cast_unsigned()).min(u64::from(u32::MAX) - 2).cast_signed();
+        let count = |of| connection.pragma_query_value(None, of, |row| row.get::<_, i64>(0));
+        let used = count("page_count")? - count("freelist_count")?;
+        if used > pages {
+            tracing::warn!(
+                bytes = used * page,
+                store.max_store_bytes = options.max_bytes,
+                "the store has more bytes than it may: new tasks are refused, and some ends wait, until tasks have expired"
+            );
+        }
         connection.pragma_update(None, "max_page_count", pages)
     };
     limit().map_err(|error| wrong(unreadable(&error)))?;

@@ -148,7 +148,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
     let mut is_whole = true;
     // How much work that can wait has failed since any was done.
     let mut in_vain = 0;
-    while let Some(taken) = next(shared, &mut batches) {
+    while let Some(taken) = next(shared, &mut batches, observer) {
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
         let Outcome { operations, undone, result, takes } = batches.write(taken);
         let was_available = shared.available.swap(takes, Ordering::Relaxed);
@@ -189,7 +189,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
 }
 
 /// Waits for the next batch, and tidies up while nothing waits. Returns `None` at the end.
-fn next(shared: &Shared, batches: &mut Batches) -> Option<Taken> {
+fn next(shared: &Shared, batches: &mut Batches, observer: &Observer) -> Option<Taken> {
     let mut chore_at = Instant::now() + batches.chore_after();
     loop {
         {
@@ -212,6 +212,7 @@ fn next(shared: &Shared, batches: &mut Batches) -> Option<Taken> {
         if let Err(why) = batches.tidy() {
             tracing::debug!(%why, "the store could not be tidied");
         }
+        observer.emit(events::StoreTidied { file_bytes: batches.file_bytes(), log_bytes: batches.log_bytes() });
         chore_at = Instant::now() + batches.chore_after();
     }
 }

@@ -137,7 +137,7 @@ impl Engine {
             let how = match request {
                 Some(_) if left.head.withheld => Err(status_message::WITHHELD),
                 Some(request) => Ok(LeftCall::Waiting(request)),
-                None => self.sent(&left, note.as_deref(), with, &mut links).ok_or(status_message::INTERRUPTED),
+                None => self.sent(&left, note.as_deref(), with, &mut links),
             };
             match how {
                 Ok(LeftCall::Waiting(request)) => waiting.push((left, request)),
@@ -148,6 +148,7 @@ impl Engine {
                     self.resume(left, own.as_ref(), &session, broken, sent);
                 }
                 Err(why) => {
+                    tracing::error!(task = %left.task.id, why, "a task cannot go on");
                     restored.failed += 1;
                     changing.push(self.fail(left.task, Some(left.caller), why.to_owned()));
                 }
@@ -213,18 +214,28 @@ impl Engine {
         Ok((LeftTask { task: task.clone(), head, headers, caller, writer }, request))
     }
 
-    /// Finds the session of a call that was sent, and where its answer goes on; `None` if it cannot be resumed.
-    fn sent(&self, left: &LeftTask, note: Option<&[u8]>, with: &Restoring<'_>, links: &mut Links) -> Option<LeftCall> {
-        let (sent, server) = (left.head.sent?, left.head.server.as_ref()?);
-        let link = server.link.clone().filter(|_| !left.head.withheld)?;
-        let note = match CallNote::read(note?) {
-            Ok(note) => note,
-            Err(why) => {
-                tracing::error!(task = %left.task.id, why, "a call cannot be resumed");
-                return None;
-            }
-        };
-        let event = note.event?.into();
+    /// Finds the session of a call that was sent, and where its answer goes on.
+    ///
+    /// # Errors
+    /// Why it cannot be resumed.
+    fn sent(
+        &self,
+        left: &LeftTask,
+        note: Option<&[u8]>,
+        with: &Restoring<'_>,
+        links: &mut Links,
+    ) -> Result<LeftCall, &'static str> {
+        let interrupted = status_message::INTERRUPTED;
+        let head = &left.head;
+        let (Some(sent), Some(server), Some(note)) = (head.sent, &head.server, note) else { return Err(interrupted) };
+        let note = CallNote::read(note).map_err(|why| {
+            tracing::error!(task = %left.task.id, why, "a call cannot be resumed");
+            interrupted
+        })?;
+        let (Some(link), Some(event)) = (server.link.clone(), note.event) else { return Err(interrupted) };
+        if head.withheld {
+            return Err(status_message::NOT_RESUMED_WITHHELD);
+        }
         let own = left.own(with);
         let key = LinkKey::new(left.task.owner.clone(), link, left.head.session);
         let session = links.find(key, note.number, own.as_ref(), || {
@@ -233,10 +244,11 @@ impl Engine {
             session
         });
         if session.is_lost() {
-            return None;
+            return Err(interrupted);
         }
-        let resumption = Resumption { number: note.number, event, headers: left.headers.clone(), max_answer: 0 };
-        Some(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
+        let resumption =
+            Resumption { number: note.number, event: event.into(), headers: left.headers.clone(), max_answer: 0 };
+        Ok(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
     }
 
     /// Follows the rest of the answer to a call that was sent at `sent`.

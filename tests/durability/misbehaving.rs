@@ -87,6 +87,23 @@ async fn all_end(house: &House, serving: Serving, all: &mut [Told], restart: imp
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_the_system_does_not_let_grow_ends_no_process() {
+    let house = House::plain().await;
+    let limited = ["sh", "-c", "ulimit -f 4096; exec \"$@\"", "sh"];
+    let serving = Serving::of(house.start_by(&limited, house.store(), &[])).await;
+    let person = Person::new(Form::Modern, "user", "json");
+    let mut all = fill(&person, &serving).await;
+    assert_eq!(ready(&serving).await, 503);
+    serving.kill().await;
+    let serving = house.serve().await;
+    for told in &mut all {
+        told.person = told.person.elsewhere();
+        told.look(&serving.base).await.unwrap();
+    }
+    serving.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disk_that_fails_for_a_while_is_named_and_running_tasks_end_when_it_works_again() {
     for (kinds, fault) in [(CHANGES, Fault::Broken), (GROW, Fault::Full), (CHANGES | READ, Fault::Broken)] {
         let shim = Shim::new();

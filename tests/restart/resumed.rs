@@ -50,6 +50,10 @@ impl Running {
         let upstream = Upstream::sse().await;
         let house = House::before(&upstream.url(), config).await;
         let client = Client::connect_as(&house.url, "2025-11-25", capabilities).await;
+        Self::of(upstream, house, client).await
+    }
+
+    async fn of(upstream: Upstream, house: House, client: Client) -> Self {
         let id = client.create_id("slow").await;
         let stream = upstream.held("slow").await.sse();
         let call = stream.seen.id();
@@ -98,6 +102,21 @@ async fn a_call_whose_answer_can_be_resumed_runs_once_and_its_client_notices_not
     let result = soon(waiting).await.unwrap();
     assert_eq!(result["result"]["content"], text("done")["content"]);
     running.client.until(&running.id, "completed").await;
+    assert_eq!(running.upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_running_call_whose_credentials_were_not_kept_is_not_resumed_and_says_why() {
+    let upstream = Upstream::sse().await;
+    let server = format!("[[upstream]]\nurl = \"{}\"\nforward_authorization = true\n", upstream.url());
+    let house = House::configured(&format!("[auth]\nmode = \"bearer\"\n{server}"), &[]).await;
+    let client = Client::new(&house.url).with("authorization", "Bearer ann").initialize("2025-11-25", json!({})).await;
+    let mut running = Running::of(upstream, house, client).await;
+    running.reach(&running.stream, "e2", 1).await;
+    running.house.restart().await;
+    let task = running.client.until(&running.id, "failed").await;
+    let why = task["statusMessage"].as_str().unwrap();
+    assert!(why.contains("was not sent again") && why.contains("credentials were not kept"), "{why}");
     assert_eq!(running.upstream.count("slow"), 1);
 }
 

@@ -53,6 +53,22 @@ impl Event for BatchWritten<'_> {
     }
 }
 
+/// Space of the file of the store was given back, or a part of it.
+#[derive(Debug)]
+pub struct StoreTidied {
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Bytes of the log.
+    pub log_bytes: u64,
+}
+
+impl Event for StoreTidied {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.disk_file_bytes.set(self.file_bytes.cast_signed());
+        metrics.disk_log_bytes.set(self.log_bytes.cast_signed());
+    }
+}
+
 /// A read or a write has met damage in the file of the store. It has failed alone.
 #[derive(Debug)]
 pub struct StoreDamaged<'a> {

@@ -14,7 +14,7 @@ pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
     SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
 };
-pub use disk::{BatchWritten, StoreDamaged};
+pub use disk::{BatchWritten, StoreDamaged, StoreTidied};
 pub use issuer::{IssuerFailed, KeysChanged};
 pub use modern::{
     CallBegun, CallNotAsked, CallOver, CallParked, CallUnparked, PooledSessionEnded, PooledSessionOpened,
