@@ -7,8 +7,8 @@ use super::secret::literal_or_reference;
 use super::values::flag;
 use super::{Auth, Secret};
 
-/// Returns whether a header belongs to one hop, describes a message (which goes on changed), or is one that taskgate
-/// sets itself. taskgate forwards no such header from clients, and the configuration cannot set it.
+/// Returns whether taskgate keeps a header from servers: it belongs to one hop, describes one message or sets conditions
+/// for it, or is one that taskgate sets itself. The configuration cannot set it either.
 #[must_use]
 pub fn is_own_header(name: &HeaderName) -> bool {
     matches!(
@@ -102,7 +102,9 @@ fn named_values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             continue;
         };
         if is_own_header(&name) {
-            entry.fail("a header that taskgate sets itself");
+            entry.fail(
+                "a header that taskgate sets itself, or that belongs to one connection or one message; remove it",
+            );
         }
         if found.iter().any(|(other, _)| *other == name) {
             entry.fail("there twice; the case of a header's name means nothing");

@@ -193,15 +193,23 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
 pub(super) fn use_log(connection: &Connection) -> Result<(), Box<dyn std::error::Error>> {
     let mut statement = connection.prepare("PRAGMA journal_mode = WAL")?;
     let modes = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-    if modes == ["wal"] { Ok(()) } else { Err(format!("its journal mode stays {}", modes.concat()).into()) }
+    if modes == ["wal"] {
+        Ok(())
+    } else {
+        Err(format!(
+            "its file system cannot hold a log of SQLite (journal mode stays {}); use a local disk",
+            modes.concat()
+        )
+        .into())
+    }
 }
 
 /// Removes what a start has made that could not create the file. What cannot be removed is harmless: the next start
 /// uses it.
 fn discard(path: &Path, mark: &Mark) {
     let unfinished = beside(path, "-new");
-    for part in [beside(&unfinished, "-journal"), unfinished] {
-        let _ = fs::remove_file(part);
+    for suffix in ["-journal", "-shm", "-wal", ""] {
+        let _ = fs::remove_file(beside(&unfinished, suffix));
     }
     // Last, as it is the lock for the others.
     mark.remove(path);

@@ -175,8 +175,8 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     let copied = source.execute("VACUUM INTO ?1", [target_text]).map_err(Into::into).and_then(|_| finish(target));
     copied.map_err(|error| {
         // Removes a partial copy. A start rejects what remains.
-        for part in [target.to_owned(), beside(target, "-journal")] {
-            let _ = fs::remove_file(part);
+        for suffix in ["-journal", "-shm", "-wal", ""] {
+            let _ = fs::remove_file(beside(target, suffix));
         }
         made(error.to_string())
     })

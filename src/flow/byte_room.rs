@@ -40,6 +40,12 @@ impl ByteRoom {
         self.take(bytes.min(self.most))
     }
 
+    /// Does the same, and waits until there is room.
+    pub async fn wait_at_any_size(&self, bytes: usize) -> TakenBytes {
+        let bytes = u32::try_from(bytes.min(self.most)).unwrap_or(u32::MAX);
+        Arc::clone(&self.left).acquire_many_owned(bytes).await.unwrap_or_else(|_| unreachable!("it is never closed"))
+    }
+
     /// Returns whether nothing but `taken` is taken.
     #[must_use]
     pub fn holds_only(&self, taken: &TakenBytes) -> bool {

@@ -32,7 +32,7 @@ use crate::{
     config::{self, UpstreamId},
     flow::Capacity,
     identity::Owner,
-    limit::{Accounts, Admission, ToolId, ToolLimits},
+    limit::{Accounts, Admission, ToolId},
     observe::{Who, events},
     session::{Caller, Sessions},
     upstream::{BrokenCall, Resumption, Upstream, UpstreamSession},
@@ -226,14 +226,16 @@ impl Engine {
         links: &mut Links,
     ) -> Result<LeftCall, &'static str> {
         let interrupted = status_message::INTERRUPTED;
-        let head = &left.head;
-        let (Some(sent), Some(server), Some(note)) = (head.sent, &head.server, note) else { return Err(interrupted) };
+        let CallHead { sent: Some(sent), server: Some(server), withheld, .. } = &left.head else {
+            return Err(interrupted);
+        };
+        let note = note.ok_or(interrupted)?;
         let note = CallNote::read(note).map_err(|why| {
             tracing::error!(task = %left.task.id, why, "a call cannot be resumed");
             interrupted
         })?;
         let (Some(link), Some(event)) = (server.link.clone(), note.event) else { return Err(interrupted) };
-        if head.withheld {
+        if *withheld {
             return Err(status_message::NOT_RESUMED_WITHHELD);
         }
         let own = left.own(with);
@@ -248,7 +250,7 @@ impl Engine {
         }
         let resumption =
             Resumption { number: note.number, event: event.into(), headers: left.headers.clone(), max_answer: 0 };
-        Ok(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, sent))
+        Ok(LeftCall::Sent(session, BrokenCall { resumption, progress_token: note.token.map(Into::into) }, *sent))
     }
 
     /// Follows the rest of the answer to a call that was sent at `sent`.
@@ -277,7 +279,7 @@ impl Engine {
             tool: &task.tool,
             queued: false,
         });
-        let permit = self.turns.resume(&task.owner, runner.tool_id.clone(), limits(&runner));
+        let permit = self.turns.resume(&task.owner, runner.tool_id.clone(), runner.limits());
         broken.resumption.max_answer = runner.max_answer();
         let (engine, session) = (Arc::clone(self), session.hold());
         tokio::spawn(async move {
@@ -329,7 +331,7 @@ impl Engine {
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&left.headers);
         let announced = left.head.announced;
         let (task, runner) = self.runner(left, session);
-        let admission = self.turns.admit_again(&task.owner, runner.tool_id.clone(), limits(&runner), bytes);
+        let admission = self.turns.admit_again(&task.owner, runner.tool_id.clone(), runner.limits(), bytes);
         let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, &runner.caller, announced, pace) else { return };
         self.calls.set_since(task.id, runner.created);
@@ -394,8 +396,4 @@ impl Engine {
         // A process's clock need not reach back that far.
         now.checked_sub(ago).unwrap_or(now)
     }
-}
-
-fn limits(runner: &Runner) -> ToolLimits {
-    ToolLimits { running: runner.tool.max_running, queued: runner.tool.max_queued }
 }

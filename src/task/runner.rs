@@ -16,7 +16,7 @@ use crate::{
     config::Tool,
     flow::Item,
     identity::Owner,
-    limit::{Admission, ToolId},
+    limit::{Admission, ToolId, ToolLimits},
     observe::events,
     session::Caller,
     upstream::{Call, CallOutcome, Failure, Next, Round, ServerEvent, UpstreamGuard},
@@ -167,6 +167,11 @@ impl Runner {
                 );
             }
         }
+    }
+
+    /// Returns how many calls of its tool may run and wait.
+    pub(super) fn limits(&self) -> ToolLimits {
+        ToolLimits { running: self.tool.max_running, queued: self.tool.max_queued }
     }
 
     /// Returns the pace at which its client is to poll the task, which is kept for so many milliseconds after its end.

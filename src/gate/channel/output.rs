@@ -1,7 +1,7 @@
-//! What the client on one channel is sent, one after the other. Where the client is a stranger, answers that wait for
-//! it are bounded in bytes.
+//! What the client on one channel is sent, one after the other. Where the client is a stranger, what waits for it is
+//! bounded in bytes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -15,8 +15,11 @@ use crate::{
     wire::{Kind, Message, RpcError},
 };
 
-/// What part of all that may wait for readers the answers on one channel may be.
-const SHARE: usize = 4;
+/// What part of all that may wait for readers the answers on one channel may be, and as large a part may wait for its
+/// place there.
+const SHARE: usize = 8;
+/// How long an answer waits for its place.
+const READING: Duration = Duration::from_secs(2);
 
 /// Where documents for the client go.
 #[derive(Clone)]
@@ -35,6 +38,10 @@ pub(in crate::gate) struct Outgoing {
 /// The room for the answers on one channel.
 struct AnswerRoom {
     own: ByteRoom,
+    /// For answers that wait for theirs.
+    waiting: ByteRoom,
+    /// For what belongs to no answer: one message. The others are in the listener's outbox, where they count.
+    listener: ByteRoom,
     /// What may wait for all readers.
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -45,6 +52,14 @@ struct AnswerRoom {
 struct Room {
     _own: TakenBytes,
     _of_all: Option<Reserved>,
+}
+
+/// Why there is no room for an answer.
+enum NoRoom {
+    /// There may be when the client has read: so much of all is reserved for it.
+    Yet(Reserved),
+    /// The limit that it would exceed.
+    Limit(String),
 }
 
 /// The client takes nothing any more.
@@ -61,35 +76,46 @@ impl Output {
     /// Returns the same for a stranger, for whom the answers that wait count against `capacity`.
     pub(super) fn bounded(capacity: Arc<Capacity>, observer: Arc<Observer>) -> (Self, mpsc::Receiver<Outgoing>) {
         let (output, outgoing) = Self::trusted();
-        let answers = AnswerRoom { own: ByteRoom::new(capacity.all() / SHARE), capacity, observer };
+        let own = ByteRoom::new((capacity.all() / SHARE).max(1));
+        let answers =
+            AnswerRoom { waiting: ByteRoom::new(own.most()), own, listener: ByteRoom::new(1), capacity, observer };
         (Self { answers: Some(Arc::new(answers)), ..output }, outgoing)
     }
 
     /// Sends what is bounded elsewhere: of a kind there is one at a time, or it is small.
     pub(super) async fn send(&self, document: Bytes) -> Result<(), Gone> {
-        self.queue.send(Outgoing { document, _room: None }).await.map_err(|_| Gone)
+        self.push(document, None).await
     }
 
-    /// Sends a part of the answer to the request `id`. Where too much waits for the client, a notification is dropped,
-    /// and in the place of anything else the request gets an error. Returns whether the answer goes on.
+    async fn push(&self, document: Bytes, room: Option<Room>) -> Result<(), Gone> {
+        self.queue.send(Outgoing { document, _room: room }).await.map_err(|_| Gone)
+    }
+
+    /// Sends a part of the answer to the request `id`. Where too much waits for the client, a notification is dropped.
+    /// Anything else waits, and in its place the request gets an error if the client does not read. Returns whether the
+    /// answer goes on.
     pub(super) async fn answer(&self, id: &str, document: Bytes) -> Result<bool, Gone> {
         let Some(answers) = &self.answers else { return self.send(document).await.map(|()| true) };
         let room = match answers.take(document.len()) {
-            Ok(room) => room,
+            Ok(room) => Ok(room),
             Err(_) if Message::parse(document.clone()).is_ok_and(|message| message.kind() == Kind::Notification) => {
                 answers.observer.emit(events::MessagesDropped { count: 1 });
                 return Ok(true);
             }
+            Err(NoRoom::Yet(of_all)) => answers.wait(document.len(), of_all).await,
+            Err(NoRoom::Limit(limit)) => Err(limit),
+        };
+        match room {
+            Ok(room) => self.push(document, Some(room)).await.map(|()| true),
             Err(limit) => {
                 drop(document);
                 let why = format!(
-                    "limit reached: {limit}; read them, and make fewer requests at once. This answer was dropped, and the \
-                     request may have had an effect"
+                    "limit reached: {limit}. This answer was dropped, and the request may have had an effect. Read what waits, \
+                     and make fewer requests at once"
                 );
-                return self.send(RpcError::internal(why).to_response(Some(id))).await.map(|()| false);
+                self.send(RpcError::internal(why).to_response(Some(id))).await.map(|()| false)
             }
-        };
-        self.queue.send(Outgoing { document, _room: Some(room) }).await.map(|()| true).map_err(|_| Gone)
+        }
     }
 
     /// Sends the answer to the request `id`.
@@ -118,7 +144,15 @@ impl Output {
     /// Sends all that a source has: the answer to the request `id`, or what belongs to none.
     pub(super) async fn pump(&self, mut source: Box<dyn Source>, id: Option<&str>) {
         source.attached(false);
-        while let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await {
+        loop {
+            let room = match (&self.answers, id) {
+                (Some(answers), None) => {
+                    let own = answers.listener.wait_at_any_size(1).await;
+                    Some(Room { _own: own, _of_all: None })
+                }
+                _ => None,
+            };
+            let Some(next) = std::future::poll_fn(|cx| source.poll_next(cx)).await else { return };
             let document = match next {
                 StreamItem::Document(document) | StreamItem::Question(_, document) => document,
                 // The channel stays, whatever the upstream does.
@@ -126,7 +160,7 @@ impl Output {
             };
             let goes_on = match id {
                 Some(id) => self.answer(id, document).await,
-                None => self.send(document).await.map(|()| true),
+                None => self.push(document, room).await.map(|()| true),
             };
             if !matches!(goes_on, Ok(true)) {
                 return;
@@ -152,33 +186,46 @@ impl Output {
 
 impl AnswerRoom {
     /// Takes room for an answer, which passes alone at any size.
+    fn take(&self, bytes: usize) -> Result<Room, NoRoom> {
+        match (self.own.take_at_any_size(bytes), self.capacity.reserve(bytes)) {
+            (Some(own), Some(of_all)) => Ok(Room { _own: own, _of_all: Some(of_all) }),
+            (Some(own), None) if self.own.holds_only(&own) => Ok(Room { _own: own, _of_all: None }),
+            (None, Some(of_all)) => Err(NoRoom::Yet(of_all)),
+            (_, None) => {
+                let all = self.capacity.all();
+                Err(NoRoom::Limit(format!("server.max_outbox_total = {all} bytes wait for clients, some for this one")))
+            }
+        }
+    }
+
+    /// Waits for room for an answer.
     ///
     /// # Errors
     /// The limit that it would exceed.
-    fn take(&self, bytes: usize) -> Result<Room, String> {
-        let own = self.own.take_at_any_size(bytes);
-        let own = own.ok_or_else(|| format!("{} bytes of answers wait for this client", self.own.most()))?;
-        let is_alone = self.own.holds_only(&own);
-        let of_all = self.capacity.reserve(bytes);
-        if of_all.is_none() && !is_alone {
-            let all = self.capacity.all();
-            return Err(format!("server.max_outbox_total = {all} bytes wait for clients, some for this one"));
-        }
-        Ok(Room { _own: own, _of_all: of_all })
+    async fn wait(&self, bytes: usize, of_all: Reserved) -> Result<Room, String> {
+        let limit = || format!("{} bytes of answers wait for this client", self.own.most() + self.waiting.most());
+        let _waiting = self.waiting.take_at_any_size(bytes).ok_or_else(limit)?;
+        let own = tokio::time::timeout(READING, self.own.wait_at_any_size(bytes)).await;
+        Ok(Room { _own: own.map_err(|_| limit())?, _of_all: Some(of_all) })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Poll},
+    };
+
     use super::*;
 
     fn document(bytes: usize) -> Bytes {
         vec![b'x'; bytes].into()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn answers_that_wait_are_bounded_and_one_alone_passes_at_any_size() {
-        let capacity = Capacity::new(10, 400);
+        let capacity = Capacity::new(10, 800);
         let (output, mut outgoing) = Output::bounded(Arc::clone(&capacity), Arc::default());
         assert_eq!(output.answer("1", document(1000)).await.ok(), Some(true), "alone");
         let note = Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/progress"}"#);
@@ -191,11 +238,53 @@ mod tests {
         for id in ["3", "4"] {
             assert_eq!(output.answer(id, document(50)).await.ok(), Some(true));
         }
-        assert!(capacity.reserve(301).is_none() && capacity.reserve(300).is_some(), "they count for all");
-        let all = capacity.reserve(300);
+        assert!(capacity.reserve(701).is_none() && capacity.reserve(700).is_some(), "they count for all");
+        let all = capacity.reserve(700);
         drop(outgoing.recv().await);
         assert_eq!(output.answer("5", document(60)).await.ok(), Some(false), "others take the room");
         drop((outgoing, all));
-        assert!(capacity.reserve(400).is_some(), "what the client never took");
+        assert!(capacity.reserve(800).is_some(), "what the client never took");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_waits_for_a_client_that_reads_and_no_more_wait_than_may() {
+        let (output, mut outgoing) = Output::bounded(Capacity::new(10, 800), Arc::default());
+        assert_eq!(output.answer("1", document(100)).await.ok(), Some(true));
+        let waiting = tokio::spawn({
+            let output = output.clone();
+            async move { output.answer("2", document(100)).await.ok() }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(output.answer("3", document(1)).await.ok(), Some(false), "at once");
+        drop(outgoing.recv().await);
+        assert_eq!(waiting.await.expect("no panic"), Some(true));
+    }
+
+    /// Has always one more message, and counts those that were taken.
+    struct Endless(Arc<AtomicUsize>);
+
+    impl Source for Endless {
+        fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<StreamItem>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Poll::Ready(Some(StreamItem::Document(document(1))))
+        }
+    }
+
+    #[tokio::test]
+    async fn of_what_belongs_to_no_request_one_message_waits_outside_of_its_outbox() {
+        let taken = Arc::new(AtomicUsize::default());
+        let (output, mut outgoing) = Output::bounded(Capacity::new(10, 800), Arc::default());
+        let listening = tokio::spawn({
+            let source = Box::new(Endless(Arc::clone(&taken)));
+            async move { output.pump(source, None).await }
+        });
+        for count in 1..=3 {
+            let next = outgoing.recv().await.expect("there is always one more");
+            tokio::task::yield_now().await;
+            assert_eq!(taken.load(Ordering::Relaxed), count);
+            drop(next);
+        }
+        drop(outgoing);
+        listening.await.expect("it ends with the client");
     }
 }

@@ -24,6 +24,10 @@ const PROMPTLY: Duration = Duration::from_secs(1);
 /// How many bytes of messages may be late in all sessions together.
 pub(super) const MAX_LATE_TOTAL: usize = 64 * MAX_LATE;
 
+/// What is said of a message that there was no such room for.
+const LATE_LIMIT: &str = "limit reached: messages that the server has not taken yet have 1 MiB in this session, or 64 MiB in \
+    all; the message was given up, as its client has left";
+
 /// Takes the room for a message that is late: on its way upstream though its client has been answered, or has left. What is
 /// larger than the room may have all of it.
 fn late_room(session: &Session, of_all: &ByteRoom, bytes: usize) -> Option<[TakenBytes; 2]> {
@@ -60,7 +64,7 @@ impl Dispatcher {
         }
         let (sender, of_all, observer) = (Arc::clone(session), self.late.clone(), Arc::clone(&self.observer));
         let bytes = message.bytes().len() + headers_cost(&headers);
-        let (waits, left) = oneshot::channel();
+        let (waits, mut left) = oneshot::channel();
         // A client that disconnects now has sent its message all the same.
         let mut sent = tokio::spawn(async move {
             let mut sending = std::pin::pin!(async {
@@ -70,15 +74,20 @@ impl Dispatcher {
                     sender.upstream_session.forward(&message, headers).await
                 }
             });
-            let room = tokio::select! {
-                sent = &mut sending => return sent,
-                room = left => room.ok().or_else(|| late_room(&sender, &of_all, bytes)),
+            let waited_for = tokio::select! {
+                biased;
+                room = &mut left => Err(room),
+                sent = &mut sending => Ok(sent),
             };
-            let sent = match room {
-                Some(_room) => sending.await,
-                None => {
-                    Err(Failure::Limit("limit reached: too many messages are late, of the session or of all".into()))
-                }
+            // Closed, so that from here on the client knows that it has to wait; it may have left just before.
+            left.close();
+            let sent = match waited_for {
+                Ok(sent) if left.try_recv().is_err() => return sent,
+                Ok(sent) => sent,
+                Err(room) => match room.ok().or_else(|| late_room(&sender, &of_all, bytes)) {
+                    Some(_room) => sending.await,
+                    None => Err(Failure::Limit(LATE_LIMIT.into())),
+                },
             };
             if let Err(failure) = &sent {
                 let (who, cause) = (&*sender.caller.who, failure.cause());

@@ -207,9 +207,7 @@ impl HttpSession {
                 return Ok(());
             }
             let failure = self.refusal(response).await;
-            if matches!(failure, Failure::SessionLost) {
-                self.unanswered(message);
-            }
+            self.not_sent(message, &failure);
             Err(failure)
         });
         match self.closed.run_until_cancelled(sending).await {
@@ -218,13 +216,12 @@ impl HttpSession {
         }
     }
 
-    /// Ends the exchange that waits for an answer of its client which the lost session does not take.
-    fn unanswered(&self, answer: Bytes) {
-        let exchanges = &self.inbound.exchanges;
-        // taskgate has written it, or read it from its client.
-        let asked = Message::parse(answer).ok().filter(|answer| answer.kind() == Kind::Response);
-        if let Some(number) = asked.and_then(|answer| exchanges.asked(answer.id_to_answer())) {
-            exchanges.end(number, Err(Failure::SessionLost));
+    /// Ends the exchange that waits for an answer of its client, where the session that should take it is lost.
+    fn not_sent(&self, message: Bytes, failure: &Failure) {
+        let Ok(answer) = Message::parse(message) else { return };
+        let asked = self.inbound.exchanges.asked(answer.id_to_answer());
+        if let (Some(number), Kind::Response, Failure::SessionLost) = (asked, answer.kind(), failure) {
+            self.inbound.exchanges.end(number, Err(Failure::SessionLost));
         }
     }
 

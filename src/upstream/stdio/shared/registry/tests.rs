@@ -1,0 +1,120 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{
+    flow::{Capacity, Outbox},
+    upstream::{Exchange, Exchanges},
+    wire::ClientCapabilities,
+};
+
+fn inbound() -> Inbound {
+    let capacity = Capacity::new(1 << 20, 1 << 20);
+    let listener = Arc::new(Outbox::new(&capacity));
+    let exchanges = Exchanges::new(capacity, Arc::default());
+    let (client, native) = (ClientCapabilities::default(), Arc::default());
+    Inbound {
+        upstream: "/mcp".into(),
+        pooled: false,
+        exchanges,
+        listener,
+        client,
+        native,
+        tools: Arc::default(),
+        listening: tokio_util::sync::CancellationToken::new(),
+        observer: Arc::default(),
+    }
+}
+
+/// Begins a call of a session, which is in flight while the exchange is kept.
+fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange) {
+    let exchange = registry.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
+    (registry.call(seat, exchange.number).unwrap(), exchange)
+}
+
+fn asked(registry: &Registry) -> Option<u64> {
+    registry.session_to_ask().map(|(seat, _)| seat)
+}
+
+#[test]
+fn without_a_session_no_client_is_asked() {
+    assert_eq!(asked(&Registry::new()), None);
+}
+
+#[test]
+fn a_session_with_a_plain_call_is_asked_before_one_with_a_task_and_that_before_a_listener() {
+    use Purpose::{Background, Foreground};
+    let mut registry = Registry::new();
+    let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+    let listening = registry.seats[&ann].inbound.listener.attach();
+    assert_eq!(asked(&registry), Some(ann), "no session calls, and she listens");
+    let (of_bob, _task) = call(&mut registry, bob, Background);
+    assert_eq!(asked(&registry), Some(bob), "his is the only call");
+    let (_, _task) = call(&mut registry, bob, Background);
+    assert_eq!(asked(&registry), Some(bob), "both calls are his");
+    let (_, _task) = call(&mut registry, ann, Background);
+    assert_eq!(asked(&registry), Some(ann), "both run tasks, and she listens");
+    let (_, _plain) = call(&mut registry, bob, Foreground);
+    assert_eq!(asked(&registry), Some(bob), "his is the only plain call");
+    let (_, _plain) = call(&mut registry, ann, Foreground);
+    assert_eq!(asked(&registry), Some(ann), "hers is newer");
+    drop(listening);
+    assert_eq!(asked(&registry), Some(ann), "whether she listens or not");
+    assert!(registry.end(of_bob).is_some() && registry.end(of_bob).is_none());
+}
+
+#[test]
+fn a_call_that_ended_without_a_response_does_not_count_and_is_forgotten() {
+    let mut registry = Registry::new();
+    let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+    for _ in 0..10 * SWEEP_FROM {
+        let (_, exchange) = call(&mut registry, ann, Purpose::Background);
+        registry.seats[&ann].inbound.exchanges.cancel(exchange.number);
+    }
+    assert!(registry.calls.len() <= SWEEP_FROM + 1 && registry.seats[&ann].calls.len() == registry.calls.len());
+    let _listening = registry.seats[&ann].inbound.listener.attach();
+    let (_, _exchange) = call(&mut registry, bob, Purpose::Background);
+    assert_eq!(asked(&registry), Some(bob));
+}
+
+#[test]
+fn an_error_without_an_id_may_be_about_what_a_session_has_sent_that_has_left() {
+    let mut registry = Registry::new();
+    let ann = registry.join(inbound()).unwrap();
+    let (of_ann, exchange) = call(&mut registry, ann, Purpose::Foreground);
+    assert_eq!(registry.only(), Some(of_ann));
+    let bob = registry.join(inbound()).unwrap();
+    assert_eq!(registry.only(), None, "of two sessions it may be about either");
+    drop(exchange);
+    registry.leave(ann);
+    let (_, _exchange) = call(&mut registry, bob, Purpose::Foreground);
+    assert_eq!(registry.only(), None, "it may be about what she has sent");
+}
+
+#[test]
+fn a_question_is_answered_once_and_only_by_the_session_that_got_it() {
+    let mut registry = Registry::new();
+    let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+    let questions = &mut registry.questions;
+    assert!(questions.ask(r#""q""#, None, bob).is_ok() && questions.ask("7", Some(r#""t""#), bob).is_ok());
+    assert!(questions.expects_progress(bob, r#""\u0074""#), "a token may be escaped differently");
+    assert!(!questions.expects_progress(ann, r#""t""#) && !questions.expects_progress(bob, "7"));
+    assert!(!questions.answer(ann, r#""q""#));
+    assert!(questions.answer(bob, r#""\u0071""#), "an id may be escaped differently");
+    assert!(!questions.answer(bob, r#""q""#));
+    assert!(!questions.answer(bob, r#""7""#), "a number is no text");
+    assert_eq!(registry.leave(bob).questions, ["7"]);
+    assert!(!registry.questions.expects_progress(bob, r#""t""#), "the request is no longer open");
+    assert!(registry.withdraw("7").is_none());
+}
+
+#[test]
+fn a_session_that_leaves_names_the_calls_to_cancel() {
+    let mut registry = Registry::new();
+    let ann = registry.join(inbound()).unwrap();
+    let (open, _exchange) = call(&mut registry, ann, Purpose::Background);
+    let (_, cancelled) = call(&mut registry, ann, Purpose::Background);
+    registry.cancel(ann, cancelled.number).unwrap();
+    assert_eq!(registry.leave(ann).calls, [open]);
+    assert!(registry.calls.is_empty());
+    assert!(registry.leave(ann).calls.is_empty());
+}
