@@ -59,6 +59,27 @@ async fn a_sender_that_fills_its_share_is_refused_alone_but_the_call_of_a_task_a
 }
 
 #[tokio::test]
+async fn requests_about_subscriptions_keep_one_order_are_not_withdrawn_and_have_the_room_of_their_session() {
+    let queue = queue();
+    let ask = |sender, uri: &str| queue.call(sender, MessageClass::Subscription, text(uri));
+    drop(ask(ANN, "ann").expect("room"));
+    queue.tell(ANN, MessageClass::Notice, text("note")).expect("room");
+    for nth in 2..MAX_MESSAGES {
+        drop(ask(ANN, &format!("ann {nth}")).expect("room"));
+    }
+    assert_eq!(ask(ANN, "too many").err(), Some(NotTaken::Messages));
+    let of_bob = ask(BOB, "bob").expect("room of his own");
+    assert!(queue.forget(ANN).is_empty(), "her session has ended; her note has gone");
+    let mut order = Vec::new();
+    while !queue.state.lock().turns.is_empty() {
+        order.push(write(&queue).await);
+    }
+    assert_eq!((order.len(), &*order[0], order.last().map(|last| &**last)), (MAX_MESSAGES, "ann", Some("bob")));
+    assert!(of_bob.written().await);
+    assert!(queue.state.lock().backlogs.is_empty() && bytes_that_wait(&queue) == "0");
+}
+
+#[tokio::test]
 async fn senders_that_wait_share_the_bytes_and_a_larger_message_is_taken_alone() {
     let queue = queue();
     queue.tell(ANN, MessageClass::Notice, of_size(MAX_BYTES + 1)).expect("nothing waits");
