@@ -209,10 +209,13 @@ fn next(shared: &Shared, batches: &mut Batches, observer: &Observer) -> Option<T
         if batches.needs_a_batch() {
             return Some(Taken::default());
         }
-        if let Err(why) = batches.tidy() {
-            tracing::debug!(%why, "the store could not be tidied");
+        match batches.tidy() {
+            Ok(()) => {
+                let (file_bytes, log_bytes) = (batches.file_bytes(), batches.log_bytes());
+                observer.emit(events::StoreTidied { file_bytes, log_bytes });
+            }
+            Err(why) => tracing::debug!(%why, "the store could not be tidied"),
         }
-        observer.emit(events::StoreTidied { file_bytes: batches.file_bytes(), log_bytes: batches.log_bytes() });
         chore_at = Instant::now() + batches.chore_after();
     }
 }

@@ -1,4 +1,4 @@
-//! Refuses what no client may send in a session.
+//! Refuses what no client may send, in a session or without one.
 
 use crate::wire::{
     Kind, Message, Method, RpcError,

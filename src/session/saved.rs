@@ -90,7 +90,7 @@ impl SavedSession {
         let (account, client) = (accounts.of(&owner), self.server.client);
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };
         let idle = Duration::from_millis(now.saturating_sub(row.used_at)).min(max_idle);
-        let upstream_session = UpstreamSession::restore(upstream, &self.server, capacity, observer);
+        let upstream_session = UpstreamSession::restore(upstream, &self.server, false, capacity, observer);
         Arc::new(Session {
             id,
             caller: Arc::new(caller),

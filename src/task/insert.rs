@@ -54,19 +54,22 @@ impl Runner {
     /// # Errors
     /// [`NotCreated::Kept`] and [`NotCreated::Unavailable`]
     pub(super) async fn insert(&self, task: &Task, call: Option<SavedCall>, undone: Change) -> Result<(), NotCreated> {
-        let failure = match self.engine.ledger.store.insert(task.clone(), call).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(limit)) => self.not_created(limit.name(), NotCreated::Kept(limit)),
+        let inserted = self.engine.ledger.store.insert(task.clone(), call).await;
+        if !matches!(inserted, Ok(Ok(()))) {
+            // First, so that nothing is announced of a task that its client does not know.
+            self.engine.deregister(task.id);
+        }
+        match inserted {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(limit)) => Err(self.not_created(limit.name(), NotCreated::Kept(limit))),
             Err(unavailable) => {
                 self.engine.ledger.report_unavailable(&unavailable);
                 let (engine, owner, id) = (Arc::clone(&self.engine), task.owner.clone(), task.id);
                 // Afterwards the store has no such task, or one that has ended.
                 tokio::spawn(async move { engine.change_when_available(&owner, id, |_| Some(undone.clone())).await });
-                self.not_created("store", NotCreated::Unavailable)
+                Err(self.not_created("store", NotCreated::Unavailable))
             }
-        };
-        self.engine.deregister(task.id);
-        Err(failure)
+        }
     }
 
     /// Reports why there is no task.

@@ -241,7 +241,8 @@ impl Engine {
         let own = left.own(with);
         let key = LinkKey::new(left.task.owner.clone(), link, left.head.session);
         let session = links.find(key, note.number, own.as_ref(), || {
-            let session = UpstreamSession::restore(&left.caller.upstream, server, with.capacity, &self.observer);
+            let (upstream, pooled) = (&left.caller.upstream, left.head.session.is_none());
+            let session = UpstreamSession::restore(upstream, server, pooled, with.capacity, &self.observer);
             session.listen(left.headers.clone());
             session
         });

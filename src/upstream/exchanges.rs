@@ -21,7 +21,7 @@ use super::{
 use crate::{
     flow::{Capacity, Outbox, Pushed},
     observe::{Observer, events},
-    wire::{Kind, Message, message::MAX_ID, response::result_response},
+    wire::{Kind, Message, Method, message::MAX_ID, response::result_response},
 };
 
 /// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
@@ -138,7 +138,10 @@ impl Exchanges {
     pub fn push(&self, number: u64, message: Message) -> Option<Message> {
         let state = match self.open.lock().get_mut(&number) {
             Some(open) => {
-                if let (Kind::Request, Some(id)) = (message.kind(), message.id().filter(|id| id.len() <= MAX_ID)) {
+                if let (Kind::Request, Some(id)) = (message.kind(), message.id().filter(|id| id.len() <= MAX_ID))
+                    // The server does not depend on an answer to it.
+                    && message.method() != Method::Ping
+                {
                     if open.asked.len() == MAX_ASKED {
                         open.asked.remove(0);
                     }

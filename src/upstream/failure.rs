@@ -106,8 +106,8 @@ impl fmt::Display for Failure {
             }
             Self::SessionLost => {
                 f.write_str(
-                    "the MCP server behind taskgate has ended the session in which the request ran; it may have had an effect, \
-                     so check before you repeat it",
+                    "the MCP server behind taskgate has ended the session of this request, which may have had an effect; check \
+                     before you repeat it",
                 )
             }
             Self::BadAnswer(why) => {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     House,
-    kit::{Client, Options, Upstream},
+    kit::{Client, Options, Upstream, eventually},
     modern_client::{Modern, TASKS},
     written,
 };
@@ -207,5 +207,37 @@ async fn a_call_that_has_begun_again_is_resumed_in_its_second_session() {
         .raw(&format!("id: e3\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
         .await;
     client.until(&id, "completed").await;
+    assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn of_two_calls_resumed_in_one_session_that_the_server_then_forgets_one_goes_on_when_the_other_breaks() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::with_tasks(&house.url);
+    let mut running = Vec::new();
+    for event in ["a1", "b1"] {
+        let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+        let stream = upstream.held("slow").await.sse();
+        let (call, session) = (stream.seen.id(), stream.seen.header("mcp-session-id").to_owned());
+        stream.raw(&format!("id: {event}\ndata: \n\n")).await;
+        stream.progress(1).await;
+        let told = async || Some(client.get(&id).await).filter(|task| task["statusMessage"].is_string());
+        eventually(told).await;
+        running.push((id, stream, call, session));
+    }
+    assert_eq!(running[0].3, running[1].3, "they share a session");
+    written(&Client::connect(&house.url).await).await;
+    house.restart().await;
+    let (one, other) = (upstream.resumed().await, upstream.resumed().await);
+    let (breaks, goes_on) = if one.seen.header("last-event-id") == "a1" { (one, other) } else { (other, one) };
+    upstream.forget_sessions();
+    breaks.cut().await;
+    client.until(&running[0].0, "failed").await;
+    let call = &running[1].2;
+    goes_on
+        .raw(&format!("id: b2\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{call},\"result\":{{\"content\":[]}}}}\n\n"))
+        .await;
+    client.until(&running[1].0, "completed").await;
     assert_eq!(upstream.count("slow"), 2);
 }

@@ -20,7 +20,7 @@ use crate::{
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
-/// The member of a result that is the last word.
+/// Says that a result is complete.
 const COMPLETE: &str = r#""resultType":"complete""#;
 
 /// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`

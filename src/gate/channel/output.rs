@@ -203,8 +203,9 @@ impl AnswerRoom {
     /// # Errors
     /// The limit that it would exceed.
     async fn wait(&self, bytes: usize, of_all: Reserved) -> Result<Room, String> {
-        let limit = || format!("{} bytes of answers wait for this client", self.own.most() + self.waiting.most());
-        let _waiting = self.waiting.take_at_any_size(bytes).ok_or_else(limit)?;
+        let limit = || format!("{} bytes of answers wait for this client", self.own.most());
+        // A large one leaves room for others.
+        let _waiting = self.waiting.take(bytes.min(self.waiting.most().div_ceil(2))).ok_or_else(limit)?;
         let own = tokio::time::timeout(READING, self.own.wait_at_any_size(bytes)).await;
         Ok(Room { _own: own.map_err(|_| limit())?, _of_all: Some(of_all) })
     }
@@ -255,9 +256,17 @@ mod tests {
             async move { output.answer("2", document(100)).await.ok() }
         });
         tokio::task::yield_now().await;
-        assert_eq!(output.answer("3", document(1)).await.ok(), Some(false), "at once");
+        let small = tokio::spawn({
+            let output = output.clone();
+            async move { output.answer("3", document(1)).await.ok() }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(output.answer("4", document(50)).await.ok(), Some(false), "at once");
         drop(outgoing.recv().await);
         assert_eq!(waiting.await.expect("no panic"), Some(true));
+        // The error, then the large one.
+        drop((outgoing.recv().await, outgoing.recv().await));
+        assert_eq!(small.await.expect("no panic"), Some(true));
     }
 
     /// Has always one more message, and counts those that were taken.

@@ -79,7 +79,7 @@ impl Dispatcher {
                 room = &mut left => Err(room),
                 sent = &mut sending => Ok(sent),
             };
-            // Closed, so that from here on the client knows that it has to wait; it may have left just before.
+            // From here on the client waits for the answer; it may have handed over the room, or have left, just before.
             left.close();
             let sent = match waited_for {
                 Ok(sent) if left.try_recv().is_err() => return sent,

@@ -53,7 +53,7 @@ impl Event for BatchWritten<'_> {
     }
 }
 
-/// Space of the file of the store was given back, or a part of it.
+/// The thread that writes has looked whether space of the file can be given back.
 #[derive(Debug)]
 pub struct StoreTidied {
     /// Bytes of the file.

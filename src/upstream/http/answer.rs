@@ -122,7 +122,10 @@ impl HttpSession {
                 sleep(wait).await;
                 let reopening = self.reopen(&resumption, headers, why);
                 match timeout(silence.limit(), reopening).await.unwrap_or(Ok(Reopened::Silent))? {
-                    Reopened::Stream(stream) => body = Some(stream),
+                    Reopened::Stream(stream) => {
+                        self.inbound.exchanges.streams(number);
+                        body = Some(stream);
+                    }
                     Reopened::Unreachable => wait = pause(&decoder),
                     Reopened::Busy => wait = backed_off(&decoder, fruitless),
                     Reopened::Silent => {

@@ -204,8 +204,10 @@ impl SessionPool {
     /// then.
     pub fn sweep(&self, idle: Duration) {
         let swept = self.slots.lock().sweep(idle);
-        // They end outside of the lock.
-        drop(swept);
+        // They end outside of the lock. A lost one may still be in use, and makes room at once.
+        for pooled in swept {
+            pooled.vacate();
+        }
     }
 
     /// Opens no more sessions, and ends each, even while it is in use, when the process stops.

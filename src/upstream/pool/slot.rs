@@ -14,7 +14,7 @@ use super::{
     failure::NoSession,
     pooled::{Lease, Pooled},
 };
-use crate::upstream::UpstreamSession;
+use crate::upstream::{Kept, UpstreamSession};
 
 /// The sessions of one upstream.
 #[derive(Debug, Default)]
@@ -130,7 +130,9 @@ impl Slot {
     pub(super) fn free_single(&self) -> Option<Lease> {
         let mut single = self.single.lock();
         // A server may still ask in the course of a call that was cancelled, and the next one must not get it.
-        single.retain(|pooled| !(pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_cancelled()));
+        let ends =
+            |pooled: &Arc<Pooled>| pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_cancelled();
+        single.extract_if(.., |pooled| ends(pooled)).for_each(|pooled| pooled.vacate());
         single.iter().filter(|pooled| pooled.is_unused()).find_map(Lease::asked)
     }
 

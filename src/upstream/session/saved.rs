@@ -95,16 +95,17 @@ impl UpstreamSession {
         self.link.saved().is_some()
     }
 
-    /// Goes on with a session of an earlier process. Where the server's side is gone, the session is lost from the
-    /// beginning.
+    /// Goes on with a session of an earlier process, which was one of the pool or not. Where the server's side is gone,
+    /// the session is lost from the beginning.
     #[must_use]
     pub fn restore(
         upstream: &Upstream,
         saved: &SavedUpstream,
+        pooled: bool,
         capacity: &Arc<Capacity>,
         observer: &Arc<Observer>,
     ) -> Self {
-        let inbound = Inbound::new(&upstream.id, saved.client, capacity, observer);
+        let inbound = Inbound { pooled, ..Inbound::new(&upstream.id, saved.client, capacity, observer) };
         inbound.exchanges.number_from(saved.next);
         if let Some(lists) = saved.native {
             inbound.native.show(lists);

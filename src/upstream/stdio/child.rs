@@ -156,7 +156,8 @@ impl Child {
         }))
     }
 
-    /// Drops what waits of a sender that has gone, except for its answers. Returns the numbers of the dropped calls.
+    /// Drops what waits of a sender that has gone, except for its answers and its requests about subscriptions. Returns
+    /// the numbers of the dropped calls.
     pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
         self.queue.forget(sender)
     }

@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::{
     lines::one_line,
-    share::{Backlog, MAX_BYTES, MessageClass, NotTaken, QueuedMessage, SenderId},
+    share::{Backlog, MAX_BYTES, MessageClass, NotTaken, QueuedMessage, SUBSCRIPTIONS, SenderId},
 };
 use crate::observe::{Observer, events};
 
@@ -112,7 +112,14 @@ impl StdinQueue {
         let entry = QueuedMessage { sender, ticket, message, class, written };
         let size = entry.size();
         state.next_ticket += 1;
-        let share = MAX_BYTES / (state.backlogs.len() + usize::from(!state.backlogs.contains_key(&sender)));
+        // The line of subscriptions is no sender.
+        let others = state.backlogs.keys().filter(|other| ![sender, SUBSCRIPTIONS].contains(other)).count();
+        let share = MAX_BYTES / (others + 1);
+        if class == MessageClass::Subscription
+            && state.backlogs.get(&SUBSCRIPTIONS).is_some_and(|left| left.is_full(share))
+        {
+            return Err(NotTaken::LeftBehind);
+        }
         // Each sender may send a large message, but not all of them at once.
         if class.is_limited() && size > share && state.bytes() > MAX_BYTES {
             return Err(NotTaken::Bytes(share));
@@ -191,8 +198,9 @@ impl StdinQueue {
         self.changed.notify_one();
     }
 
-    /// Drops what waits in the line of a sender that has gone, except for answers, which the child waits for. Returns the numbers
-    /// of the dropped calls.
+    /// Drops what waits in the line of a sender that has gone, except for answers, which the child waits for. What it has
+    /// in the line of subscriptions stays, and counts with what other senders have left there. Returns the numbers of the
+    /// dropped calls.
     pub(super) fn forget(&self, sender: SenderId) -> Vec<u64> {
         let mut state = self.state.lock();
         let others: usize =
@@ -210,6 +218,11 @@ impl StdinQueue {
             if let MessageClass::Call(number) | MessageClass::Task(number) = entry.class {
                 calls.push(number);
             }
+        }
+        if let Some(mut line) = state.backlogs.remove(&SUBSCRIPTIONS) {
+            let own = state.backlogs.get_mut(&sender);
+            line.inherit(sender, own);
+            state.backlogs.insert(SUBSCRIPTIONS, line);
         }
         state.tidy(sender);
         drop(state);

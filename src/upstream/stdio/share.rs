@@ -47,6 +47,8 @@ pub(super) enum NotTaken {
     Closed,
     /// [`MAX_MESSAGES`] of the sender wait.
     Messages,
+    /// So much is left in the line of subscriptions by senders that have gone.
+    LeftBehind,
     /// With it, the sender would have more than this many bytes waiting.
     Bytes(usize),
 }
@@ -79,6 +81,10 @@ impl fmt::Display for NotTaken {
                 f,
                 "limit reached: {MAX_MESSAGES} messages of this session wait for the MCP server process behind taskgate to \
                  read its stdin; try again later"
+            ),
+            Self::LeftBehind => f.write_str(
+                "limit reached: requests about subscriptions of sessions that have ended wait for the MCP server process behind \
+                 taskgate to read its stdin; try again later",
             ),
             Self::Bytes(share) => write!(
                 f,
@@ -132,6 +138,25 @@ impl Backlog {
     /// Returns whether nothing waits in its line, and nothing counts.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.messages == 0
+    }
+
+    /// Returns whether a sender with such a share may send nothing more.
+    pub(super) fn is_full(&self, share: usize) -> bool {
+        self.messages >= MAX_MESSAGES || self.bytes > share
+    }
+
+    /// Has what waits in its line of a sender that has gone, and counts in `own`, count here.
+    pub(super) fn inherit(&mut self, gone: SenderId, mut own: Option<&mut Self>) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.sender == gone) {
+            entry.sender = SUBSCRIPTIONS;
+            if entry.class.is_limited() {
+                if let Some(own) = own.as_deref_mut() {
+                    own.let_go(entry);
+                }
+                self.messages += 1;
+                self.bytes += entry.size();
+            }
+        }
     }
 
     /// Notes that a message of its sender waits no longer.

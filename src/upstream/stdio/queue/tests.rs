@@ -70,11 +70,12 @@ async fn requests_about_subscriptions_keep_one_order_are_not_withdrawn_and_have_
     assert_eq!(ask(ANN, "too many").err(), Some(NotTaken::Messages));
     let of_bob = ask(BOB, "bob").expect("room of his own");
     assert!(queue.forget(ANN).is_empty(), "her session has ended; her note has gone");
+    drop(ask(ANN + 2, "another").expect("room of its own"));
     let mut order = Vec::new();
     while !queue.state.lock().turns.is_empty() {
         order.push(write(&queue).await);
     }
-    assert_eq!((order.len(), &*order[0], order.last().map(|last| &**last)), (MAX_MESSAGES, "ann", Some("bob")));
+    assert_eq!((order.len(), &*order[0], order.last().map(|last| &**last)), (MAX_MESSAGES + 1, "ann", Some("another")));
     assert!(of_bob.written().await);
     assert!(queue.state.lock().backlogs.is_empty() && bytes_that_wait(&queue) == "0");
 }
@@ -156,6 +157,25 @@ async fn the_answers_of_senders_that_come_and_go_do_not_add_up() {
     }
     let waiting = queue.state.lock().bytes();
     assert!(waiting <= MAX_BYTES, "{waiting}");
+}
+
+#[tokio::test]
+async fn requests_about_subscriptions_of_senders_that_come_and_go_do_not_add_up() {
+    let queue = queue();
+    let ask = |sender, size| queue.call(sender, MessageClass::Subscription, of_size(size));
+    for sender in 1..100 {
+        if let Ok(asked) = ask(sender, MAX_BYTES / 4) {
+            drop(asked);
+        }
+        queue.forget(sender);
+    }
+    assert!(queue.state.lock().bytes() <= 2 * MAX_BYTES);
+    assert_eq!(ask(100, 1).err(), Some(NotTaken::LeftBehind));
+    queue.tell(100, MessageClass::Notice, of_size(MAX_BYTES / 2)).expect("its share is not smaller");
+    while !queue.state.lock().turns.is_empty() {
+        write(&queue).await;
+    }
+    drop(ask(100, 1).expect("nothing is left"));
 }
 
 #[tokio::test]
