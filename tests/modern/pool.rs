@@ -53,16 +53,22 @@ async fn a_session_that_the_server_has_forgotten_makes_room_for_the_one_in_its_p
     assert_eq!(upstream.count("initialize"), 3);
 }
 
-#[tokio::test]
-async fn a_task_whose_answer_has_not_begun_when_the_server_forgets_its_session_fails_and_is_not_sent_again() {
+/// A task at once, and the server before which it runs.
+async fn slow_task() -> (Upstream, Gate, Modern, String) {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, AT_ONCE).await;
     let client = Modern::with_tasks(&gate.url);
-    let task = client.call("slow").await;
+    let task = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+    (upstream, gate, client, task)
+}
+
+#[tokio::test]
+async fn a_task_whose_answer_has_not_begun_when_the_server_forgets_its_session_fails_and_is_not_sent_again() {
+    let (upstream, _gate, client, task) = slow_task().await;
     let _slow = upstream.held("slow").await;
     upstream.forget_sessions();
     client.result("tools/list", json!({})).await;
-    let failed = client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    let failed = client.until(&task, "failed").await;
     let why = failed["statusMessage"].as_str().unwrap();
     assert!(why.contains("may have had an effect") && !why.contains("initialize"), "{why}");
     assert_eq!(upstream.count("slow"), 1);
@@ -70,10 +76,7 @@ async fn a_task_whose_answer_has_not_begun_when_the_server_forgets_its_session_f
 
 #[tokio::test]
 async fn a_task_whose_answer_streams_goes_on_when_the_server_has_forgotten_its_session() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, AT_ONCE).await;
-    let client = Modern::with_tasks(&gate.url);
-    let task = client.call("slow").await;
+    let (upstream, _gate, client, task) = slow_task().await;
     let slow = upstream.held("slow").await.sse();
     slow.progress(1).await;
     upstream.forget_sessions();
@@ -83,23 +86,20 @@ async fn a_task_whose_answer_streams_goes_on_when_the_server_has_forgotten_its_s
     upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "p1").await;
     client.result("tools/list", json!({})).await;
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
-    let done = client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    let done = client.until(&task, "completed").await;
     assert_eq!(done["result"]["content"][0]["text"], "done");
     assert_eq!(upstream.count("slow"), 1);
 }
 
 #[tokio::test]
 async fn a_task_whose_stream_breaks_after_the_server_has_forgotten_its_session_fails() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, AT_ONCE).await;
-    let client = Modern::with_tasks(&gate.url);
-    let task = client.call("slow").await;
+    let (upstream, _gate, client, task) = slow_task().await;
     let slow = upstream.held("slow").await.sse();
     slow.progress(1).await;
     upstream.forget_sessions();
     client.result("tools/list", json!({})).await;
     slow.cut().await;
-    client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    client.until(&task, "failed").await;
     assert_eq!(upstream.count("slow"), 1);
 }
 

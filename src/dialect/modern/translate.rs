@@ -107,8 +107,7 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     match result.get("resultType") {
         None => missing.push(COMPLETE.to_owned()),
         // A server that knows sessions only means something else by it.
-        Some(other) if other != r#""complete""# => edits.set(&result, "resultType", r#""complete""#),
-        Some(_) => {}
+        Some(_) => edits.set(&result, "resultType", r#""complete""#),
     }
     if is_cacheable(method) {
         for (member, hint) in [("ttlMs", r#""ttlMs":0"#), ("cacheScope", r#""cacheScope":"private""#)] {

@@ -113,12 +113,13 @@ impl StdinQueue {
         let size = entry.size();
         state.next_ticket += 1;
         // The line of subscriptions is no sender.
-        let others = state.backlogs.keys().filter(|other| ![sender, SUBSCRIPTIONS].contains(other)).count();
+        let has = |other| usize::from(state.backlogs.contains_key(&other));
+        let others = state.backlogs.len() - has(SUBSCRIPTIONS) - if sender == SUBSCRIPTIONS { 0 } else { has(sender) };
         let share = MAX_BYTES / (others + 1);
         if class == MessageClass::Subscription
             && state.backlogs.get(&SUBSCRIPTIONS).is_some_and(|left| left.is_full(share))
         {
-            return Err(NotTaken::LeftBehind);
+            return Err(NotTaken::Line);
         }
         // Each sender may send a large message, but not all of them at once.
         if class.is_limited() && size > share && state.bytes() > MAX_BYTES {
@@ -205,7 +206,7 @@ impl StdinQueue {
         let mut state = self.state.lock();
         let others: usize =
             state.backlogs.iter().filter(|(of, _)| **of != sender).map(|(_, backlog)| backlog.bytes).sum();
-        let Some(backlog) = state.backlogs.get_mut(&sender) else { return Vec::new() };
+        let Some(mut backlog) = state.backlogs.remove(&sender) else { return Vec::new() };
         let (mut calls, mut given_up) = (Vec::new(), 0);
         for entry in std::mem::take(&mut backlog.entries) {
             // Sessions that come and go must not leave more and more behind.
@@ -219,11 +220,10 @@ impl StdinQueue {
                 calls.push(number);
             }
         }
-        if let Some(mut line) = state.backlogs.remove(&SUBSCRIPTIONS) {
-            let own = state.backlogs.get_mut(&sender);
-            line.inherit(sender, own);
-            state.backlogs.insert(SUBSCRIPTIONS, line);
+        if let Some(line) = state.backlogs.get_mut(&SUBSCRIPTIONS) {
+            line.inherit(sender, &mut backlog);
         }
+        state.backlogs.insert(sender, backlog);
         state.tidy(sender);
         drop(state);
         self.observer.emit(events::WaitsForChild::less(given_up));

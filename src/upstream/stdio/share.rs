@@ -18,8 +18,8 @@ const OVERHEAD: usize = 128;
 pub(super) type SenderId = u64;
 /// taskgate, which answers the child in place of clients.
 pub(super) const TASKGATE: SenderId = 0;
-/// The line in which all requests about subscriptions on a shared child wait, whoever makes them, so that the child gets
-/// them in the order in which they were decided.
+/// The line of all requests about subscriptions on a shared child. The child gets them in the order in which they were
+/// decided, whoever has made them.
 pub(super) const SUBSCRIPTIONS: SenderId = SenderId::MAX;
 
 /// What a message is, which decides about its limits.
@@ -47,8 +47,8 @@ pub(super) enum NotTaken {
     Closed,
     /// [`MAX_MESSAGES`] of the sender wait.
     Messages,
-    /// So much is left in the line of subscriptions by senders that have gone.
-    LeftBehind,
+    /// Too much waits in the line of subscriptions of senders that have gone.
+    Line,
     /// With it, the sender would have more than this many bytes waiting.
     Bytes(usize),
 }
@@ -82,7 +82,7 @@ impl fmt::Display for NotTaken {
                 "limit reached: {MAX_MESSAGES} messages of this session wait for the MCP server process behind taskgate to \
                  read its stdin; try again later"
             ),
-            Self::LeftBehind => f.write_str(
+            Self::Line => f.write_str(
                 "limit reached: requests about subscriptions of sessions that have ended wait for the MCP server process behind \
                  taskgate to read its stdin; try again later",
             ),
@@ -145,17 +145,13 @@ impl Backlog {
         self.messages >= MAX_MESSAGES || self.bytes > share
     }
 
-    /// Has what waits in its line of a sender that has gone, and counts in `own`, count here.
-    pub(super) fn inherit(&mut self, gone: SenderId, mut own: Option<&mut Self>) {
+    /// Counts what waits in this line, that of subscriptions, of a sender that has gone, instead of in its backlog `own`.
+    pub(super) fn inherit(&mut self, gone: SenderId, own: &mut Self) {
         for entry in self.entries.iter_mut().filter(|entry| entry.sender == gone) {
+            own.let_go(entry);
             entry.sender = SUBSCRIPTIONS;
-            if entry.class.is_limited() {
-                if let Some(own) = own.as_deref_mut() {
-                    own.let_go(entry);
-                }
-                self.messages += 1;
-                self.bytes += entry.size();
-            }
+            self.messages += 1;
+            self.bytes += entry.size();
         }
     }
 

@@ -170,7 +170,7 @@ async fn requests_about_subscriptions_of_senders_that_come_and_go_do_not_add_up(
         queue.forget(sender);
     }
     assert!(queue.state.lock().bytes() <= 2 * MAX_BYTES);
-    assert_eq!(ask(100, 1).err(), Some(NotTaken::LeftBehind));
+    assert_eq!(ask(100, 1).err(), Some(NotTaken::Line));
     queue.tell(100, MessageClass::Notice, of_size(MAX_BYTES / 2)).expect("its share is not smaller");
     while !queue.state.lock().turns.is_empty() {
         write(&queue).await;
