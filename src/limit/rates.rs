@@ -2,7 +2,7 @@
 
 use std::{
     fmt,
-    sync::{Arc, LazyLock, OnceLock},
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -12,10 +12,11 @@ use governor::{
     middleware::StateInformationMiddleware,
     state::{InMemoryState, NotKeyed},
 };
-use moka::{policy::EvictionPolicy, sync::Cache};
+use hashlink::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::count::Count;
 use crate::{
     config::{Rate, Rates},
     identity::Owner,
@@ -26,10 +27,10 @@ use crate::{
 const SLOWED_BY: Duration = Duration::from_secs(1);
 /// How many of one owner's answers are held back at once; more are refused.
 const MAX_SLOWED: usize = 8;
-/// How many principals are remembered. The one whose last session is oldest is evicted first: where the upstream should
+/// How many principals are remembered. The one that has sent nothing for longest is evicted first: where the upstream should
 /// judge tokens, and does not, a client can be as many principals as it likes. Accounts do not expire by time, since a
 /// session may last longer than any.
-const MAX_PRINCIPALS: u64 = 50_000;
+const MAX_PRINCIPALS: usize = 50_000;
 
 /// An owner that has less than this part of its rate of task methods left is told to poll less often.
 const CROWDED: f64 = 0.8;
@@ -40,8 +41,7 @@ type Bucket = RateLimiter<NotKeyed, InMemoryState, DefaultClock, StateInformatio
 #[derive(Debug)]
 pub struct Accounts {
     rates: Rates,
-    /// Made for the first principal: an empty cache takes memory too.
-    principals: LazyLock<Cache<Owner, Arc<Account>>>,
+    principals: Mutex<LruCache<Owner, Arc<Account>>>,
 }
 
 /// What is left of one owner's rates.
@@ -53,6 +53,8 @@ pub struct Account {
     creations: Bucket,
     failed_lookups: Bucket,
     slowed: Arc<Semaphore>,
+    /// What its requests in flight take that came in no session.
+    pub(super) in_flight: Mutex<Count>,
     /// How audit lines name the owner's requests that come in no session.
     who: OnceLock<Arc<Who>>,
 }
@@ -133,9 +135,7 @@ impl Accounts {
     /// Makes accounts with these rates.
     #[must_use]
     pub fn new(rates: Rates) -> Self {
-        let principals =
-            || Cache::builder().max_capacity(MAX_PRINCIPALS).eviction_policy(EvictionPolicy::lru()).build();
-        Self { rates, principals: LazyLock::new(principals) }
+        Self { rates, principals: Mutex::new(LruCache::new(MAX_PRINCIPALS)) }
     }
 
     /// Returns the account of an owner: a new one for each session, the same one for all sessions of a principal.
@@ -144,7 +144,15 @@ impl Accounts {
         let new = || Arc::new(Account::new(self.rates));
         match owner {
             Owner::Session(_) => new(),
-            Owner::Principal { .. } | Owner::Anyone { .. } => self.principals.get_with_by_ref(owner, new),
+            Owner::Principal { .. } | Owner::Anyone { .. } => {
+                let mut principals = self.principals.lock();
+                if let Some(account) = principals.get(owner) {
+                    return Arc::clone(account);
+                }
+                let account = new();
+                principals.insert(owner.clone(), Arc::clone(&account));
+                account
+            }
         }
     }
 }
@@ -158,6 +166,7 @@ impl Account {
             creations: bucket(rates.creations),
             failed_lookups: bucket(rates.failed_lookups),
             slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
+            in_flight: Mutex::default(),
             who: OnceLock::new(),
         }
     }
@@ -299,8 +308,7 @@ mod tests {
                 assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())), "after {n}");
             }
         }
-        accounts.principals.run_pending_tasks();
-        assert!(accounts.principals.entry_count() <= MAX_PRINCIPALS);
+        assert!(accounts.principals.lock().len() <= MAX_PRINCIPALS);
         assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())));
     }
 

@@ -24,24 +24,25 @@ pub fn nests_too_deep(bytes: &[u8]) -> bool {
                 depth = depth.saturating_sub(1);
                 tail
             }
-            b'"' => after_string(tail),
+            // Nothing nests in what has no end.
+            b'"' => after_string(tail).unwrap_or_default(),
             _ => tail,
         };
     }
     false
 }
 
-/// Returns what follows the closing quote of a string whose opening quote has been read.
-fn after_string(mut rest: &[u8]) -> &[u8] {
+/// Returns what follows the closing quote of a string whose opening quote has been read; `None` if it has no end.
+pub(super) fn after_string(mut rest: &[u8]) -> Option<&[u8]> {
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
         let skip = if rest[at] == b'"' { 1 } else { 2 };
         let end = (at + skip).min(rest.len());
         if rest[at] == b'"' {
-            return &rest[end..];
+            return Some(&rest[end..]);
         }
         rest = &rest[end..];
     }
-    &[]
+    None
 }
 
 #[cfg(test)]

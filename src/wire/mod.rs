@@ -29,6 +29,7 @@ pub mod sse;
 pub mod tools;
 pub mod uri;
 pub mod version;
+mod walk;
 
 pub use capabilities::{Asks, ClientCapabilities};
 pub use error::{RpcError, code};

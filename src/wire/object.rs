@@ -1,15 +1,11 @@
 //! The members of one JSON object, as raw text and in their order.
 
-use std::{borrow::Cow, collections::HashSet, fmt, ops::Range, sync::OnceLock};
+use std::{borrow::Cow, collections::HashSet, ops::Range, sync::OnceLock};
 
-use memchr::memmem::Finder;
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, Visitor},
-};
-use serde_json::value::RawValue;
+use memchr::{memchr, memmem::Finder};
+use serde::Deserialize;
 
-use super::span::span;
+use super::{span::span, walk};
 
 /// How much of a key an error shows, in characters: a stranger decides how long the key is.
 const SHOWN: usize = 64;
@@ -22,12 +18,12 @@ pub struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// Reads the members of `raw`.
+    /// Reads the members of `raw`, which has been read as JSON before.
     ///
     /// # Errors
-    /// A sentence that says what is wrong, if `raw` is not an object or has a key twice.
+    /// A sentence that says what is wrong, if `raw` is not an object, or has a key that is no text or is there twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
-        let List(members) = serde_json::from_str(raw).map_err(|error| error.to_string())?;
+        let members = walk::members(raw, read_key).ok_or("it is no object whose keys can be read")?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
             // `Edits::set` expects the bracket at the beginning.
@@ -146,6 +142,12 @@ pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
     keys.iter().any(|key| key.is_in(raw)) || ESCAPE.is_in(raw)
 }
 
+/// Returns the text of a raw key, which has been read as JSON before. Most have no escape.
+fn read_key(raw: &str) -> Option<Cow<'_, str>> {
+    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    plain.filter(|plain| memchr(b'\\', plain.as_bytes()).is_none()).map(Cow::from).or_else(|| unquote(raw))
+}
+
 /// Returns the text of a raw JSON string; `None` if `raw` is something else.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
@@ -182,30 +184,6 @@ pub fn object<'a>(members: impl Iterator<Item = (&'a str, &'a str)>) -> String {
 /// A string that is borrowed where it has no escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-
-struct List<'a>(Vec<(Cow<'a, str>, &'a str)>);
-
-impl<'de> Deserialize<'de> for List<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = List<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::with_capacity(4);
-                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
-                    members.push((key, value.get()));
-                }
-                Ok(List(members))
-            }
-        }
-        deserializer.deserialize_map(Collect)
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::object::quote;
+use super::{Edits, Parts, message::Outcome, object::quote};
 
 /// Writes the response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
 #[must_use]
@@ -14,6 +14,16 @@ pub fn result_response(id: &str, result: &str) -> Bytes {
 #[must_use]
 pub fn error_response(id: &str, error: &str) -> Bytes {
     response(id, "\"error\"", error)
+}
+
+/// Returns the response to the request with that raw `id`, whose result or error is an edited document.
+#[must_use]
+pub fn edited_response(id: &str, outcome: Outcome, edits: Edits<'_>) -> Parts {
+    let member = match outcome {
+        Outcome::Result => r#","result":"#,
+        Outcome::Error => r#","error":"#,
+    };
+    edits.apply_between(&[r#"{"jsonrpc":"2.0","id":"#, id, member], "}")
 }
 
 fn response(id: &str, member: &str, raw: &str) -> Bytes {

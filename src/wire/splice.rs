@@ -47,7 +47,7 @@ impl<'a> Edits<'a> {
     /// Puts aside the edits, to be applied later to the same source, if at all.
     #[must_use]
     pub fn put_aside(self) -> PutAside {
-        PutAside(self.edits.into_iter().map(|(span, new)| (span, new.into_owned())).collect())
+        PutAside(self.edits.into_iter().map(|(span, new)| (span, Cow::Owned(new.into_owned()))).collect())
     }
 
     /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
@@ -55,34 +55,39 @@ impl<'a> Edits<'a> {
         if let Some(old) = members.get(key) {
             self.replace_raw(old, value.to_owned());
         } else {
-            self.add(members.raw(), &format!("{}:{value}", quote(key)));
+            self.add(members.raw(), format!("{}:{value}", quote(key)));
         }
     }
 
     /// Adds a raw member in front of a raw object of the source, which must not have it.
-    pub fn add(&mut self, object: &str, member: &str) {
+    pub fn add(&mut self, object: &str, member: impl Into<Cow<'a, str>>) {
         let at = span(self.source, object).start + 1;
-        let comma = if object[1..].trim_ascii_start().starts_with('}') { "" } else { "," };
-        self.replace(at..at, [member, comma].concat());
+        self.replace(at..at, member);
+        if !object[1..].trim_ascii_start().starts_with('}') {
+            self.replace(at..at, ",");
+        }
     }
 
     /// Returns the edited document.
     #[must_use]
     pub fn apply(self) -> Parts {
-        self.apply_between("", "")
+        self.apply_between(&[], "")
     }
 
-    /// Returns the edited document between `front` and `back`.
+    /// Returns the edited document between the texts of `front` and `back`.
     #[must_use]
-    pub fn apply_between(self, front: &str, back: &str) -> Parts {
+    pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
         let Self { source, mut edits } = self;
+        // Stable: additions at one place stay in their order.
         edits.sort_by_key(|(range, _)| range.start);
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
-        let size = front.len() + source.len() + given + back.len() - taken;
+        let size = front.iter().map(|text| text.len()).sum::<usize>() + source.len() + given + back.len() - taken;
         // Exact where nothing is shared, because the document may be kept.
         let mut parts = Parts { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
-        parts.push(front.as_bytes());
+        for text in front {
+            parts.push(text.as_bytes());
+        }
         let mut at = 0;
         for (range, new) in edits {
             parts.push_slice(source, at..range.start);
@@ -97,7 +102,7 @@ impl<'a> Edits<'a> {
 
 /// Edits without their document.
 #[derive(Clone, Debug, Default)]
-pub struct PutAside(Vec<(Range<usize>, String)>);
+pub struct PutAside(Vec<(Range<usize>, Cow<'static, str>)>);
 
 impl PutAside {
     /// Returns the edits of `source`, which must be the document that they were made for.

@@ -12,7 +12,13 @@ use crate::{
     observe::Who,
     session::Session,
     task::{End, Engine, PendingResponse, TaskId, WaitLimit, WaitingRequest, Watch},
-    wire::{Edits, Message, Parts, RpcError, legacy::relate, object::Members, response::error_response},
+    wire::{
+        Edits, Message, Parts, RpcError,
+        legacy::relate,
+        message::Outcome,
+        object::Members,
+        response::{edited_response, error_response},
+    },
 };
 
 /// A `tasks/result` that waits for its task to end.
@@ -79,9 +85,9 @@ fn outcome(task: TaskId, end: &End, id: &str) -> Parts {
             if let Some(result) = std::str::from_utf8(raw).ok().and_then(|raw| Members::parse(raw).ok()) {
                 relate(&mut edits, &result, task);
             }
-            edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}")
+            edited_response(id, Outcome::Result, edits)
         }
-        End::Error { raw } => Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":"#), "}"),
+        End::Error { raw } => edited_response(id, Outcome::Error, Edits::of(raw)),
         End::Cancelled => error(id, &RpcError::internal("The task was cancelled and has no result")),
     }
 }

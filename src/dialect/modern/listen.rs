@@ -17,6 +17,7 @@ use super::{
     subscriptions::Open,
 };
 use crate::{
+    session::Caller,
     task::{Missing, PolledTask, State, TaskId, Watch},
     upstream::{Lease, ServerFacts},
     wire::{
@@ -87,13 +88,13 @@ impl Modern {
 
     /// Counts a subscription, and what is kept of it while it is open. It is no request in flight any more.
     pub(super) fn open_subscription(&self, request: &mut ClientRequest, filter: &Filter) -> Result<Open, Refused> {
-        let owner = &request.caller.owner;
+        let Caller { owner, account, .. } = &*request.caller;
         let subscribed = self.subscriptions.begin(owner).map_err(|why| Refused::limit("subscriptions", &why))?;
         request.in_flight = None;
         // The session with the server keeps the URIs as well.
         let uris: usize = filter.uris.iter().map(|uri| 4 * uri.len()).sum();
         let bytes = request.message.bytes().len() + headers_cost(&request.headers) + uris;
-        let kept = self.in_flight.keep(owner, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
+        let kept = self.in_flight.keep(account, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
         Ok(Open { _subscribed: subscribed, _kept: kept })
     }
 

@@ -8,7 +8,6 @@ mod discover;
 mod error;
 mod headers;
 mod hosts;
-mod in_flight;
 mod input;
 mod jobs;
 mod listen;
@@ -43,7 +42,6 @@ pub use pieces::{Answer, Pieces};
 pub use writer::writer;
 
 use self::{
-    in_flight::{FlightGuard, InFlight},
     meta::RequestMeta,
     onward::Whose,
     parked::Parking,
@@ -55,7 +53,7 @@ use crate::{
     dialect::tools::JobTools,
     flow::Capacity,
     identity::Owner,
-    limit::{Accounts, Rated},
+    limit::{Accounts, FlightGuard, InFlight, Rated},
     observe::Observer,
     session::Caller,
     task::Engine,
@@ -255,7 +253,7 @@ impl Modern {
     /// Counts a request as in flight until it ends or is a task. One that counts already keeps its place.
     fn begin(&self, request: &mut ClientRequest) -> Result<(), Refused> {
         if request.in_flight.is_none() {
-            let begun = self.in_flight.begin(&request.caller.owner, request.bytes());
+            let begun = self.in_flight.begin(&request.caller.account, request.bytes());
             request.in_flight = Some(begun.map_err(|why| Refused::limit("sessionless_requests", &why))?);
         }
         Ok(())

@@ -6,10 +6,11 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use super::{ClientRequest, Refused, in_flight::FlightGuard, input::check_answers, pieces::PieceWriter};
+use super::{ClientRequest, Refused, input::check_answers, pieces::PieceWriter};
 use crate::{
     flow::Tally,
     identity::Owner,
+    limit::FlightGuard,
     observe::{Observer, events},
     wire::Method,
 };

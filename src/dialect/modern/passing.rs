@@ -16,7 +16,7 @@ use crate::{
     upstream::{ExchangeEnd, Failure, Generation, with_id},
     wire::{
         Edits, Message, Method, Parts, ids, legacy::error_code, message::Outcome, modern::shared_versions,
-        object::Members,
+        object::Members, response::edited_response,
     },
 };
 
@@ -165,7 +165,7 @@ impl Run {
             (Some(capabilities), None) => edits.set(capabilities, "extensions", &format!(r#"{{"{TASKS}":{{}}}}"#)),
             (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),
         }
-        Ok(edits.apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, self.request.id), "}"))
+        Ok(edited_response(&self.request.id, Outcome::Result, edits))
     }
 }
 

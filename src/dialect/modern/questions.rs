@@ -10,7 +10,6 @@ use super::{
     Refused, SERVER_INFO,
     adoptable::Form,
     hosts::heartbeat_of,
-    in_flight::KeptBytes,
     input::input_request,
     parked::{Place, Retry},
     reply,
@@ -19,6 +18,7 @@ use super::{
 };
 use crate::{
     flow::Item,
+    limit::KeptBytes,
     observe::events,
     upstream::{ExchangeEnd, Failure, ServerEvent, UpstreamResponse},
     wire::{Asks, Message, response::result_response},
@@ -143,7 +143,7 @@ impl Run {
     /// Keeps an answer that has come while its client is being asked, if there is room.
     fn keep(&self, ending: ExchangeEnd) -> (ExchangeEnd, Option<KeptBytes>) {
         let Ok(UpstreamResponse::Whole(answer)) = &ending else { return (ending, None) };
-        match self.modern.in_flight.keep(&self.request.caller.owner, answer.bytes().len()) {
+        match self.modern.in_flight.keep(&self.request.caller.account, answer.bytes().len()) {
             Ok(kept) => (ending, Some(kept)),
             Err(why) => (Err(Failure::Limit(format!("limit reached: {why}"))), None),
         }

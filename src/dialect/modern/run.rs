@@ -16,7 +16,6 @@ use super::{
     Answer, ClientRequest, GATHERS, Modern, Refused,
     adoptable::{Adoptable, Becoming},
     hosts::{self, heartbeat_of},
-    in_flight::KeptBytes,
     input::input_responses,
     onward::{Sent, call_options},
     parked::Retry,
@@ -27,7 +26,7 @@ use super::{
 use crate::{
     dialect::tools::Heartbeat,
     flow::Item,
-    limit::Permit,
+    limit::{KeptBytes, Permit},
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},

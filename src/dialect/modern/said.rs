@@ -49,7 +49,7 @@ impl Run {
                 self.lacks = None;
                 // The answer that asks has it once more.
                 let bytes = QUESTION_OVERHEAD + 2 * message.bytes().len();
-                match self.modern.in_flight.keep(&self.request.caller.owner, bytes) {
+                match self.modern.in_flight.keep(&self.request.caller.account, bytes) {
                     Ok(kept) => {
                         let (key, request) = (uuid::Uuid::new_v4().to_string(), message.compact());
                         self.questions.push(Question { key, request, _kept: kept });

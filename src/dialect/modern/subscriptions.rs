@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::in_flight::KeptBytes;
 use crate::{
     flow::Tally,
     identity::Owner,
+    limit::KeptBytes,
     observe::{Observer, events},
 };
 

@@ -77,7 +77,7 @@ impl Modern {
                     }
                     _ => {}
                 }
-                return Ok(edits.apply_between(&members, "}}"));
+                return Ok(edits.apply_between(&[&members], "}}"));
             }
         }
         members.push_str("}}");

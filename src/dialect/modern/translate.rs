@@ -13,6 +13,7 @@ use crate::{
         message::Outcome,
         object::{Members, Needle, may_have, object, quote},
         params::unambiguous,
+        response::edited_response,
         tools::listed,
     },
 };
@@ -57,8 +58,7 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
             let source = response.bytes().slice_ref(raw.as_bytes());
             let mut edits = Edits::of(&source);
             recode(&mut edits, raw, false);
-            let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","error":"#].concat();
-            Ok(edits.apply_between(&front, "}"))
+            Ok(edited_response(&request.id, outcome, edits))
         }
     }
 }
@@ -91,11 +91,10 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
 /// # Errors
 /// A sentence saying what has a member twice, where it is read.
 fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &ServerFacts) -> Result<Parts, String> {
-    let front = [r#"{"jsonrpc":"2.0","id":"#, id, r#","result":"#].concat();
     let mut edits = Edits::of(source);
     if !is_read(method, raw) {
-        edits.add(raw, &facts.complete);
-        return Ok(edits.apply_between(&front, "}"));
+        edits.add(raw, &*facts.complete);
+        return Ok(edited_response(id, Outcome::Result, edits));
     }
     let (result, meta) = unambiguous(raw)?;
     if method == Method::ToolsList {
@@ -122,9 +121,9 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         None => missing.push(format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, facts.server_info)),
     }
     if !missing.is_empty() {
-        edits.add(raw, &missing.join(","));
+        edits.add(raw, missing.join(","));
     }
-    Ok(edits.apply_between(&front, "}"))
+    Ok(edited_response(id, Outcome::Result, edits))
 }
 
 /// Has the raw result of a call say that it is complete. One that cannot be read is left as it is.

@@ -23,7 +23,12 @@ use crate::{
     session::{Session, Source, StreamItem},
     task::Engine,
     upstream::{JobTool, JobToolNames},
-    wire::{Message, Method, Parts, object::Members, response::result_response},
+    wire::{
+        Edits, Message, Method, Parts,
+        message::Outcome,
+        object::Members,
+        response::{edited_response, result_response},
+    },
 };
 
 /// How many messages may wait for a client that reads slowly.
@@ -77,7 +82,7 @@ impl JobTools {
 }
 
 fn respond(id: &str, raw: &Bytes) -> Parts {
-    crate::wire::Edits::of(raw).apply_between(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#), "}")
+    edited_response(id, Outcome::Result, Edits::of(raw))
 }
 
 /// The questions that are asked on one stream.

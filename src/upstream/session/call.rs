@@ -78,7 +78,7 @@ impl UpstreamSession {
             relay = false;
         }
         if let (true, Some(bare)) = (is_bare, raw_params) {
-            edits.add(bare, &[r#""_meta":{"progressToken":"#, &written, "}"].concat());
+            edits.add(bare, [r#""_meta":{"progressToken":"#, &written, "}"].concat());
         }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {

@@ -47,7 +47,7 @@ fn edit(script: &[u8], text: &str, mut value: Value) {
     let whole = whole.apply();
     let edited = serde_json::from_slice::<Value>(&whole.into_bytes()).expect("still JSON");
     assert_eq!(edited, value);
-    let chunks = between.apply_between("[", "]").into_chunks();
+    let chunks = between.apply_between(&["["], "]").into_chunks();
     assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
     assert_eq!(serde_json::from_slice::<Value>(&chunks.concat()).expect("still JSON"), json!([value]));
 }

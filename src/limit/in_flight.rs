@@ -1,13 +1,11 @@
 //! How many requests servers work on for callers without sessions, and how many bytes of them taskgate keeps meanwhile.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{
-    identity::Owner,
-    observe::{Observer, events},
-};
+use super::{count::Count, rates::Account};
+use crate::observe::{Observer, events};
 
 /// How many requests of one owner may be in flight.
 const MAX_PER_OWNER: usize = 1024;
@@ -18,50 +16,40 @@ const MAX_BYTES_PER_OWNER: usize = 64 * 1024 * 1024;
 /// How many bytes may be kept in all.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
-/// The requests that are in flight.
+/// The requests that are in flight. Those of each owner count in its [`Account`], and those of one whose account was
+/// forgotten meanwhile in all only.
 #[derive(Debug, Default)]
-pub(super) struct InFlight {
-    counts: Mutex<Counts>,
+pub struct InFlight {
+    /// Locked before the count of an owner.
+    all: Mutex<Count>,
     observer: Arc<Observer>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    /// Owners of whom nothing counts are not in it.
-    owners: HashMap<Owner, Count>,
-    all: Count,
-}
-
-/// What counts against a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    requests: usize,
-    bytes: usize,
 }
 
 /// Counts one request as in flight while it lives.
 #[derive(Debug)]
-pub(super) struct FlightGuard(KeptBytes);
+pub struct FlightGuard(KeptBytes);
 
 /// Counts bytes of a request, or of a question in the course of it, while it lives.
 #[derive(Debug)]
-pub(super) struct KeptBytes {
+pub struct KeptBytes {
     in_flight: Arc<InFlight>,
-    owner: Owner,
+    account: Arc<Account>,
     count: Count,
 }
 
 impl InFlight {
-    pub(super) fn new(observer: &Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { counts: Mutex::default(), observer: Arc::clone(observer) })
+    /// Returns what counts none.
+    #[must_use]
+    pub fn new(observer: &Arc<Observer>) -> Arc<Self> {
+        Arc::new(Self { all: Mutex::default(), observer: Arc::clone(observer) })
     }
 
     /// Counts one more request of so many bytes, which are kept until it ends.
     ///
     /// # Errors
     /// A sentence that says which limit is reached.
-    pub(super) fn begin(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<FlightGuard, String> {
-        let guard = self.count(owner, Count { requests: 1, bytes })?;
+    pub fn begin(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Result<FlightGuard, String> {
+        let guard = self.count(account, Count { requests: 1, bytes })?;
         self.observer.emit(events::CallBegun);
         Ok(FlightGuard(guard))
     }
@@ -70,22 +58,19 @@ impl InFlight {
     ///
     /// # Errors
     /// A sentence that says which limit is reached.
-    pub(super) fn keep(self: &Arc<Self>, owner: &Owner, bytes: usize) -> Result<KeptBytes, String> {
-        self.count(owner, Count { requests: 0, bytes })
+    pub fn keep(self: &Arc<Self>, account: &Arc<Account>, bytes: usize) -> Result<KeptBytes, String> {
+        self.count(account, Count { requests: 0, bytes })
     }
 
-    fn count(self: &Arc<Self>, owner: &Owner, count: Count) -> Result<KeptBytes, String> {
-        self.exchange(owner, Count::default(), count)?;
-        Ok(KeptBytes { in_flight: Arc::clone(self), owner: owner.clone(), count })
+    fn count(self: &Arc<Self>, account: &Arc<Account>, count: Count) -> Result<KeptBytes, String> {
+        self.exchange(account, Count::default(), count)?;
+        Ok(KeptBytes { in_flight: Arc::clone(self), account: Arc::clone(account), count })
     }
 
     /// Counts `more` in the place of `less`.
-    fn exchange(&self, owner: &Owner, less: Count, more: Count) -> Result<(), String> {
-        let mut counts = self.counts.lock();
-        let Counts { owners, all } = &mut *counts;
-        let of_owner = owners.get_mut(owner);
-        let before = of_owner.as_deref().copied().unwrap_or_default();
-        let (in_all, theirs) = (all.without(less).and(more), before.without(less).and(more));
+    fn exchange(&self, account: &Account, less: Count, more: Count) -> Result<(), String> {
+        let (mut all, mut of_owner) = (self.all.lock(), account.in_flight.lock());
+        let (in_all, theirs) = (all.without(less).and(more), of_owner.without(less).and(more));
         if theirs.requests > MAX_PER_OWNER {
             return Err(format!("{MAX_PER_OWNER} requests of yours are in flight; wait for some of them to end"));
         }
@@ -99,11 +84,7 @@ impl InFlight {
         if in_all.bytes > MAX_BYTES {
             return Err(format!("requests in flight take {}MiB; try again later", MAX_BYTES / 1024 / 1024));
         }
-        match of_owner {
-            Some(before) => *before = theirs,
-            None => drop(owners.insert(owner.clone(), theirs)),
-        }
-        *all = in_all;
+        (*all, *of_owner) = (in_all, theirs);
         Ok(())
     }
 }
@@ -113,22 +94,12 @@ impl FlightGuard {
     ///
     /// # Errors
     /// A sentence that says which limit is reached. This one counts on.
-    pub(super) fn replace(&mut self, bytes: usize) -> Result<(), String> {
-        let KeptBytes { in_flight, owner, count } = &mut self.0;
+    pub fn replace(&mut self, bytes: usize) -> Result<(), String> {
+        let KeptBytes { in_flight, account, count } = &mut self.0;
         let instead = Count { requests: 1, bytes };
-        in_flight.exchange(owner, *count, instead)?;
+        in_flight.exchange(account, *count, instead)?;
         *count = instead;
         Ok(())
-    }
-}
-
-impl Count {
-    fn and(self, more: Self) -> Self {
-        Self { requests: self.requests + more.requests, bytes: self.bytes + more.bytes }
-    }
-
-    fn without(self, less: Self) -> Self {
-        Self { requests: self.requests - less.requests, bytes: self.bytes - less.bytes }
     }
 }
 
@@ -140,27 +111,31 @@ impl Drop for FlightGuard {
 
 impl Drop for KeptBytes {
     fn drop(&mut self) {
-        let mut counts = self.in_flight.counts.lock();
-        counts.all = counts.all.without(self.count);
-        let Some(of_owner) = counts.owners.get_mut(&self.owner) else { return };
-        *of_owner = of_owner.without(self.count);
-        if *of_owner == Count::default() {
-            counts.owners.remove(&self.owner);
-        }
+        let (mut all, mut of_owner) = (self.in_flight.all.lock(), self.account.in_flight.lock());
+        (*all, *of_owner) = (all.without(self.count), of_owner.without(self.count));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::{num::NonZeroU32, time::Duration};
 
-    fn owner(name: usize) -> Owner {
-        Owner::Principal { upstream: "/mcp".into(), name: name.to_string().into() }
+    use super::*;
+    use crate::{
+        config::{Rate, Rates},
+        identity::Owner,
+        limit::Accounts,
+    };
+
+    fn accounts() -> impl Fn(usize) -> Arc<Account> {
+        let rate = Rate { count: NonZeroU32::MIN, period: Duration::from_secs(1) };
+        let accounts = Accounts::new(Rates { task_methods: rate, creations: rate, failed_lookups: rate });
+        move |name| accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: name.to_string().into() })
     }
 
     #[test]
     fn requests_in_flight_are_bounded_for_each_owner_and_in_all() {
-        let in_flight = Arc::<InFlight>::default();
+        let (in_flight, owner) = (Arc::<InFlight>::default(), accounts());
         let begin = |name: usize| in_flight.begin(&owner(name), 1);
         let mut begun: Vec<_> = (0..MAX_PER_OWNER).map(|_| begin(0).expect("room")).collect();
         assert!(begin(0).is_err_and(|why| why.starts_with("1024 requests of yours")));
@@ -168,13 +143,12 @@ mod tests {
         assert!(begin(200).is_err_and(|why| why.starts_with("8192 requests are in flight")));
         drop(begun);
         assert!(begin(0).is_ok());
-        let counts = in_flight.counts.lock();
-        assert!(counts.owners.is_empty() && counts.all == Count::default());
+        assert_eq!((*in_flight.all.lock(), *owner(0).in_flight.lock()), Default::default());
     }
 
     #[test]
     fn bytes_of_requests_in_flight_are_bounded_for_each_owner_and_in_all() {
-        let in_flight = Arc::<InFlight>::default();
+        let (in_flight, owner) = (Arc::<InFlight>::default(), accounts());
         let begin = |name| in_flight.begin(&owner(name), MAX_BYTES_PER_OWNER);
         let _first = begin(0).expect("room");
         assert!(begin(0).is_err_and(|why| why.contains("of yours in flight take 64MiB")));
@@ -185,13 +159,13 @@ mod tests {
 
     #[test]
     fn a_request_takes_the_place_of_another_at_the_limit_and_leaves_it_where_there_is_no_room() {
-        let in_flight = Arc::<InFlight>::default();
+        let (in_flight, owner) = (Arc::<InFlight>::default(), accounts());
         let mut begun: Vec<_> = (0..MAX_PER_OWNER).map(|_| in_flight.begin(&owner(0), 1).expect("room")).collect();
         let last = begun.last_mut().expect("one of them");
         let room = MAX_BYTES_PER_OWNER - (MAX_PER_OWNER - 1);
         assert!(last.replace(room + 1).is_err_and(|why| why.contains("take 64MiB")));
         last.replace(room).expect("the other has gone");
         drop(begun);
-        assert_eq!(in_flight.counts.lock().all, Count::default());
+        assert_eq!(*in_flight.all.lock(), Count::default());
     }
 }
