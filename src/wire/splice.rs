@@ -78,8 +78,8 @@ impl<'a> Edits<'a> {
     #[must_use]
     pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
         let Self { source, mut edits } = self;
-        // Stable: additions at one place stay in their order.
-        edits.sort_by_key(|(range, _)| range.start);
+        // Stable, so that additions at one place stay in their order; they come before what is replaced from there on.
+        edits.sort_by_key(|(range, _)| (range.start, range.end));
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
         let size = front.iter().map(|text| text.len()).sum::<usize>() + source.len() + given + back.len() - taken;
@@ -208,6 +208,24 @@ mod tests {
         assert_eq!(edit(r#"{"b":1}"#, |e, m| e.set(m, "a", "2")), r#"{"a":2,"b":1}"#);
         assert_eq!(edit("{ }", |e, m| e.set(m, "a", "2")), r#"{"a":2 }"#);
         assert_eq!(edit("\n {\"b\":1} ", |e, m| e.set(m, "a", "2")), "\n {\"a\":2,\"b\":1} ");
+    }
+
+    #[test]
+    fn a_member_is_added_where_the_first_one_is_removed_in_any_order() {
+        let after = r#"{"c":3,"a":2,"b":1}"#;
+        for removes_first in [true, false] {
+            let edited = edit(r#"{"task":{},"b":1}"#, |edits, members| {
+                if removes_first {
+                    edits.remove(members, "task");
+                }
+                edits.set(members, "c", "3");
+                edits.set(members, "a", "2");
+                if !removes_first {
+                    edits.remove(members, "task");
+                }
+            });
+            assert_eq!(edited, after, "{removes_first}");
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn edits_of_a_text_are_the_edits_of_its_value(input in scripted("nsrbx--L", made())) {
+    fn edits_of_a_text_are_the_edits_of_its_value(input in scripted("nsrbcx--L", made())) {
         splice::check(&input);
     }
 

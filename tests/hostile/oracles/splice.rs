@@ -2,7 +2,7 @@
 //!
 //! The first line of an input is a list of edits, one letter for each value that is met on the way through the
 //! document: `n` sets a member that is not there, `s` sets one that is, `r` removes one, `b` sets a new one and removes
-//! one, `x` replaces the value. With `L` in front the document is part of a large one.
+//! one, `c` does that in the other order, `x` replaces the value. With `L` in front the document is part of a large one.
 
 use std::slice::Iter;
 
@@ -66,7 +66,8 @@ fn walk<'a>(raw: &'a str, value: &mut Value, edits: &mut Edits<'a>, script: &mut
             let mut keys: Vec<String> = map.keys().cloned().collect();
             let which = script.as_slice().len() % 7 % keys.len().max(1);
             let some = keys.get(which).cloned();
-            let removes = letter == b'r' || (letter == b'b' && keys.len() > 1);
+            let does_both = matches!(letter, b'b' | b'c') && keys.len() > 1;
+            let removes = letter == b'r' || does_both;
             if matches!(letter, b'n' | b'b') {
                 edits.set(&members, NEW, "[1]");
             }
@@ -80,12 +81,15 @@ fn walk<'a>(raw: &'a str, value: &mut Value, edits: &mut Edits<'a>, script: &mut
                     map.insert(key, json!([2]));
                 }
             }
+            if letter == b'c' {
+                edits.set(&members, NEW, "[1]");
+            }
             edits.remove(&members, NEW);
             for key in keys {
                 let (raw, value) = (members.get(&key).expect("a member"), map.get_mut(&key).expect("the same one"));
                 walk(raw, value, edits, script);
             }
-            if matches!(letter, b'n' | b'b') {
+            if matches!(letter, b'n' | b'b' | b'c') {
                 map.insert(NEW.to_owned(), json!([1]));
             }
         }

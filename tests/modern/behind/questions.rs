@@ -99,6 +99,26 @@ async fn a_server_that_puts_a_task_off_without_a_question_gets_its_state_back_af
 }
 
 #[tokio::test]
+async fn a_server_without_a_state_may_put_a_task_off_once_it_has_its_answer() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, AT_ONCE).await;
+    let client = able(&gate);
+    let task = client.call("ask").await["taskId"].as_str().unwrap().to_owned();
+    upstream.held("ask").await.result(&ASKS.replace(r#""requestState":"state 1","#, ""));
+    let (key, _) = question(&client.until(&task, "input_required").await);
+    let answer = json!({ "action": "accept", "content": {} });
+    client.result("tasks/update", json!({ "taskId": task, "inputResponses": { key: answer } })).await;
+    let answered = upstream.held("ask").await;
+    assert_eq!(answered.seen.json()["params"]["inputResponses"], json!({ "name": answer }));
+    answered.result(r#"{"resultType":"input_required","requestState":"later"}"#);
+    let retry = upstream.held("ask").await;
+    let params = retry.seen.json()["params"].clone();
+    assert_eq!((&params["requestState"], params.get("inputResponses")), (&json!("later"), None));
+    retry.result(r#"{"resultType":"complete","content":[]}"#);
+    client.until(&task, "completed").await;
+}
+
+#[tokio::test]
 async fn a_question_that_is_not_answered_in_time_is_cancelled_for_the_user_and_one_without_such_an_answer_fails_the_task()
  {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
