@@ -35,17 +35,24 @@ impl Engine {
     /// # Errors
     /// [`Missing`]
     pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<PolledTask, Missing> {
+        let mut polled = self.tell(owner, id).await?;
+        if !polled.task.state.is_terminal() {
+            polled.outlook = self.note_poll(&polled.task, who);
+        }
+        Ok(polled)
+    }
+
+    /// Returns a task as it is now, for a client that is told of it without asking.
+    ///
+    /// # Errors
+    /// [`Missing`]
+    pub async fn tell(&self, owner: &Owner, id: TaskId) -> Result<PolledTask, Missing> {
         let task = self.ledger.find(owner, id).await?;
-        let outlook = match task.state {
-            State::Working | State::InputRequired => self.note_poll(&task, who),
-            State::Ended(ending) => {
-                // Many clients never ask for the result of a task that has failed.
-                if ending != Ending::Result {
-                    self.calls.mark_told(id);
-                }
-                Outlook::unknown(&task)
-            }
-        };
+        // Many clients never ask for the result of a task that has failed.
+        if matches!(task.state, State::Ended(ending) if ending != Ending::Result) {
+            self.calls.mark_told(id);
+        }
+        let outlook = self.outlook(&task);
         Ok(PolledTask { task, outlook })
     }
 

@@ -1,7 +1,8 @@
 //! The call behind a task, from its turn to its outcome, detached from every connection of the client.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
+use futures_util::FutureExt;
 use http::HeaderMap;
 use tokio::{
     sync::{Semaphore, oneshot},
@@ -142,7 +143,9 @@ impl Runner {
     ) {
         self.engine.calls.begin(self.id, since);
         tokio::select! {
-            ending = self.follow(&mut running, progress) => {
+            // A task that nobody followed any more would be working until it expires.
+            ending = AssertUnwindSafe(self.follow(&mut running, progress)).catch_unwind() => {
+                let ending = ending.unwrap_or(Err(Failure::OwnFault));
                 let outcome = CallOutcome::of(ending, self.tool.max_result);
                 // When an answer that is resumed came is not known.
                 if !resumed {

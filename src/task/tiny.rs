@@ -104,6 +104,14 @@ pub(crate) fn unlimited() -> Limits {
 
 /// Creates a task of `session`, and starts its call, which is never answered.
 pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, NotCreated> {
+    create_with(engine, session, &Tiny).await
+}
+
+async fn create_with(
+    engine: &Arc<Engine>,
+    session: &Arc<Session>,
+    writer: &'static dyn TaskWriter,
+) -> Result<Task, NotCreated> {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
@@ -113,7 +121,7 @@ pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Resu
         tool,
         ttl: AskedTtl::Default,
         announced: true,
-        writer: &Tiny,
+        writer,
         admission: Some(admission),
     };
     let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
@@ -164,4 +172,68 @@ async fn it_creates_polls_lists_waits_for_and_cancels_tasks_and_its_streams_tell
     let end =
         engine.retrieve(&session.caller.owner, third.id, &session.caller.who).await.expect("kept").expect("ended");
     assert_eq!(end.ending(), Ending::Error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_told_of_a_task_without_asking_has_not_polled_it() {
+    let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+    let store = MemoryStore::new(max, clock, Arc::default());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
+    let task = create(&engine, &session).await.expect("room");
+    for _ in 0..200 {
+        engine.tell(&session.caller.owner, task.id).await.expect("kept");
+    }
+    let polls = (0..100).map(|_| engine.calls.poll(task.id).expect("it runs").is_excessive);
+    assert_eq!(polls.filter(|is_excessive| *is_excessive).count(), 1, "the hundredth of those who asked");
+}
+
+/// Panics when it is to tie a message to a task.
+#[derive(Debug)]
+struct Mistaken;
+
+impl TaskWriter for Mistaken {
+    fn name(&self) -> &'static str {
+        "mistaken"
+    }
+
+    fn status(&self, task: &Task, outlook: &Outlook) -> Option<Message> {
+        Tiny.status(task, outlook)
+    }
+
+    fn tied(&self, _: TaskId, _: &Message) -> Option<Message> {
+        panic!("a mistake")
+    }
+
+    fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message> {
+        Tiny.question(task, id, request)
+    }
+
+    fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message> {
+        Tiny.withdrawal(task, id)
+    }
+
+    fn question_of(&self, message: &Message) -> Option<Uuid> {
+        Tiny.question_of(message)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_call_makes_taskgate_panic_fails_and_says_whose_mistake_it_was() {
+    let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+    let store = MemoryStore::new(max, clock, Arc::default());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
+    let task = create_with(&engine, &session, &Mistaken).await.expect("room");
+    let (owner, who) = (&session.caller.owner, &session.caller.who);
+    let mut watch = engine.watch(owner, task.id).expect("room");
+    while !session.upstream_session.say(word("notifications/message", task.id).expect("a message")) {
+        tokio::task::yield_now().await;
+    }
+    let end = loop {
+        match engine.retrieve(owner, task.id, who).await.expect("kept") {
+            Some(end) => break end,
+            None => watch.changed().await,
+        }
+    };
+    let End::Error { raw } = end else { panic!("{end:?}") };
+    assert!(String::from_utf8_lossy(&raw).contains("taskgate made a mistake"), "{raw:?}");
 }

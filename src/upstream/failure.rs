@@ -43,6 +43,8 @@ pub enum Failure {
     ClientTooSlow,
     /// The session ended before the response.
     Abandoned,
+    /// taskgate made a mistake: it panicked.
+    OwnFault,
     /// The process stops.
     Stopping,
     /// The requestor cancelled the request, so it gets no response.
@@ -125,6 +127,9 @@ impl fmt::Display for Failure {
                 f.write_str("the client does not read what the server sends it; the stream was ended")
             }
             Self::Abandoned => f.write_str("the call was abandoned because its session has ended"),
+            Self::OwnFault => f.write_str(
+                "taskgate made a mistake and gave up the call, which may have had an effect; its log says more",
+            ),
             Self::Stopping => f.write_str("taskgate is stopping; try again when it is back"),
             Self::Cancelled => f.write_str("the request was cancelled"),
             Self::TimedOut(limit) => {
@@ -161,6 +166,7 @@ impl Failure {
             Self::ProcessEnded(_) => "process_ended",
             Self::ClientTooSlow => "client_too_slow",
             Self::Abandoned => "abandoned",
+            Self::OwnFault => "own_fault",
             Self::Stopping => "stopping",
             Self::Cancelled => "cancelled",
             Self::TimedOut(_) => "timed_out",
@@ -170,7 +176,15 @@ impl Failure {
 
     /// Returns whether the server, or the way to it, caused the failure, and not the client or the end of the process.
     fn is_of_server(&self) -> bool {
-        !matches!(self, Self::ClientTooSlow | Self::Abandoned | Self::Stopping | Self::Cancelled | Self::Unanswered(_))
+        !matches!(
+            self,
+            Self::ClientTooSlow
+                | Self::Abandoned
+                | Self::OwnFault
+                | Self::Stopping
+                | Self::Cancelled
+                | Self::Unanswered(_)
+        )
     }
 
     fn for_the_log(&self) -> String {

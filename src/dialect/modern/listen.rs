@@ -1,10 +1,6 @@
 //! `subscriptions/listen`: what changes, as far as the client wants to hear of it ("Subscriptions").
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -15,13 +11,16 @@ use super::{
     Answer, ClientRequest, Modern, Refused, SERVER_INFO, SUBSCRIPTION_ID,
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
+    watched::{Watched, next, tell},
 };
 use crate::{
     session::Caller,
-    task::{Missing, PolledTask, State, TaskId, Watch},
+    task::TaskId,
     upstream::{Lease, ServerFacts},
     wire::{
-        Edits, Message, Method, RpcError, headers_cost, ids, object::Members, response::result_response,
+        Edits, Message, Method, RpcError, headers_cost, ids,
+        object::{Members, quote},
+        response::result_response,
         uri::is_part_of,
     },
 };
@@ -30,15 +29,6 @@ use crate::{
 const MAX_NAMED: usize = 256;
 /// How long a subscription waits for the GET stream on which its server tells changes.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// A task that a client hears of.
-#[derive(Debug)]
-pub(super) struct Watched {
-    watch: Watch,
-    pub(super) task: TaskId,
-    /// Whether its state is told at once: it has ended, or waits for input, which the client may not know.
-    is_news: bool,
-}
 
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
@@ -96,35 +86,6 @@ impl Modern {
         let bytes = request.message.bytes().len() + headers_cost(&request.headers) + uris;
         let kept = self.in_flight.keep(account, bytes).map_err(|why| Refused::limit("sessionless_requests", &why))?;
         Ok(Open { _subscribed: subscribed, _kept: kept })
-    }
-
-    /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups
-    /// that fail, which are held back once.
-    pub(super) async fn watched(
-        &self,
-        request: &ClientRequest,
-        ids: Vec<TaskId>,
-        alone: bool,
-    ) -> Result<Vec<Watched>, Refused> {
-        let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let (mut watched, mut unknown) = (Vec::new(), Vec::new());
-        for id in ids.into_iter().collect::<HashSet<_>>() {
-            // Watched before it is looked at: a change from here on is told.
-            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
-            match self.engine.poll(owner, id, who).await {
-                Ok(PolledTask { task, .. }) => {
-                    watched.push(Watched { watch, task: id, is_news: task.state != State::Working });
-                }
-                Err(Missing::NotFound(id)) => unknown.push(id),
-                Err(why) => return Err(self.no_task(request, &why).await),
-            }
-        }
-        for id in unknown.into_iter().filter(|_| alone) {
-            if self.count_lookup(request, id).await? {
-                break;
-            }
-        }
-        Ok(watched)
     }
 }
 
@@ -194,6 +155,20 @@ impl Filter {
         format!("{{{}}}", members.join(","))
     }
 
+    /// Returns a notification of every change that is wanted.
+    fn all_changes(&self) -> Vec<Message> {
+        let lists = [("tools", self.tools), ("prompts", self.prompts), ("resources", self.resources)];
+        let lists = lists
+            .into_iter()
+            .filter(|(_, wanted)| *wanted)
+            .map(|(list, _)| format!(r#"{{"jsonrpc":"2.0","method":"notifications/{list}/list_changed"}}"#));
+        let updates = self.uris.iter().map(|uri| {
+            let params = format!(r#"{{"uri":{}}}"#, quote(uri));
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{params}}}"#)
+        });
+        lists.chain(updates).filter_map(|change| Message::parse(change.into()).ok()).collect()
+    }
+
     fn wants(&self, change: &Message) -> bool {
         match change.method() {
             Method::ToolsListChanged => self.tools,
@@ -238,20 +213,27 @@ impl Subscription {
                     break;
                 }
                 Some(news) = watched.next() => {
-                    let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
-                    // A task that is gone has nothing more to tell.
-                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front).await else {
-                        continue;
+                    let task = self.modern.news(&self.request, news.task, &meta).await;
+                    // Where it cannot be read, the client has to ask.
+                    let Ok(more) = tell(&self.to, task, news).await else {
+                        self.end();
+                        break;
                     };
-                    self.to.tell(task.into_bytes()).await;
-                    watched.push(next(news));
+                    watched.extend(more.map(next));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
                         let Some(tagged) = tagged(&change, &self.request.id) else { continue };
                         self.to.tell(tagged).await;
                     }
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                    Ok(_) => {}
+                    // Some were missed. Which ones does not matter: a client that is told asks.
+                    Err(RecvError::Lagged(_)) => {
+                        for change in self.filter.all_changes() {
+                            let Some(tagged) = tagged(&change, &self.request.id) else { continue };
+                            self.to.tell(tagged).await;
+                        }
+                    }
                     Err(RecvError::Closed) => {
                         self.end();
                         break;
@@ -281,14 +263,6 @@ pub(super) fn closure(id: &str, facts: &ServerFacts) -> Bytes {
     result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#))
 }
 
-/// Waits until there is something to tell of a task.
-pub(super) async fn next(mut watched: Watched) -> Watched {
-    if !std::mem::take(&mut watched.is_news) {
-        watched.watch.changed().await;
-    }
-    watched
-}
-
 /// Returns a change with the id of the subscription.
 pub(super) fn tagged(change: &Message, id: &str) -> Option<Bytes> {
     let mut edits = Edits::of(change.bytes());
@@ -304,4 +278,18 @@ pub(super) fn tagged(change: &Message, id: &str) -> Option<Bytes> {
         edits.set(&members, "params", &format!(r#"{{"_meta":{tag}}}"#));
     }
     Some(edits.apply().into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_changes_are_those_that_are_wanted_and_no_others() {
+        let uris = vec!["file:///a".to_owned(), "file:///\"b\"".to_owned()];
+        let filter = Filter { tools: true, resources: true, uris, ..Filter::default() };
+        let changes = filter.all_changes();
+        assert_eq!(changes.len(), 4);
+        assert!(changes.iter().all(|change| filter.wants(change) && !Filter::default().wants(change)));
+    }
 }

@@ -7,11 +7,12 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, Watched, closure, next, tagged},
+    listen::{Filter, closure, tagged},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
+    watched::{Watched, next, tell},
 };
 use crate::{
     flow::Item,
@@ -105,14 +106,10 @@ impl Subscription {
                 },
                 // The acknowledgement comes first.
                 Some(news) = watched.next(), if acknowledged => {
-                    let meta = self.meta();
-                    let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
-                    // A task that is gone has nothing more to tell.
-                    let Ok(task) = self.modern.detailed(&self.request, news.task, &front).await else {
-                        continue;
-                    };
-                    self.to.tell(task.into_bytes()).await;
-                    watched.push(next(news));
+                    let task = self.modern.news(&self.request, news.task, &self.meta()).await;
+                    // Where it cannot be read, the client has to ask.
+                    let Ok(more) = tell(&self.to, task, news).await else { break true };
+                    watched.extend(more.map(next));
                 }
             }
         };
@@ -122,7 +119,7 @@ impl Subscription {
         if let Some(mut call) = self.call.take() {
             call.exchange.detach();
             let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-            let why = if goes_on { "taskgate is stopping" } else { "the client has left" };
+            let why = if goes_on { "taskgate has ended the subscription" } else { "the client has left" };
             session.cancel_call(call.exchange.number, call.begun, why, headers).await;
         }
     }
@@ -138,7 +135,9 @@ impl Subscription {
     /// Acknowledges a filter of the server's, with the tasks of taskgate.
     async fn acknowledge(&mut self, filter: &str) {
         let tasks: Vec<_> = self.tasks.iter().map(|id| quote(&id.to_string())).collect();
-        let Ok(members) = Members::parse(filter) else { return };
+        // It has to be acknowledged, whatever the server says.
+        let none = Members::parse("{}");
+        let Ok(members) = Members::parse(filter).or(none) else { return };
         let theirs = members.get("taskIds").filter(|_| self.whose != Whose::Ours);
         let theirs = theirs.and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
         let theirs = theirs.filter(|list| !list.trim().is_empty()).map(str::to_owned);

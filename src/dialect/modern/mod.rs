@@ -26,6 +26,7 @@ mod subscriptions;
 mod tasks;
 mod tools;
 mod translate;
+mod watched;
 mod writer;
 
 use std::{sync::Arc, time::Duration};

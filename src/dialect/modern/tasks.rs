@@ -29,16 +29,25 @@ impl Modern {
         let id = task_id(request)?;
         let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","]
             .concat();
-        match self.detailed(request, id, &front).await {
+        let polled = self.engine.poll(&request.caller.owner, id, &request.caller.who).await;
+        let detailed = match polled {
+            Ok(polled) => self.detailed(request, polled, &front).await,
+            Err(why) => Err(why),
+        };
+        match detailed {
             Ok(task) => Ok(Answer::Whole(StatusCode::OK, task)),
             Err(why) => Err(self.no_task(request, &why).await),
         }
     }
 
     /// Returns the members of a task as `tasks/get` tells it, after `front`, whose two open objects it closes.
-    pub(super) async fn detailed(&self, request: &ClientRequest, id: TaskId, front: &str) -> Result<Parts, Missing> {
-        let (owner, who) = (&request.caller.owner, &request.caller.who);
-        let PolledTask { task, outlook } = self.engine.poll(owner, id, who).await?;
+    pub(super) async fn detailed(
+        &self,
+        request: &ClientRequest,
+        PolledTask { task, outlook }: PolledTask,
+        front: &str,
+    ) -> Result<Parts, Missing> {
+        let (owner, who, id) = (&request.caller.owner, &request.caller.who, task.id);
         let mut members = String::with_capacity(448);
         members.push_str(front);
         match task.state {

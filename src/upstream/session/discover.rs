@@ -146,6 +146,7 @@ fn modern(answered: Result<Message, Failure>) -> Result<Option<Message>, Failure
             | Failure::ProcessEnded(_)
             | Failure::Limit(_)
             | Failure::Abandoned
+            | Failure::OwnFault
             | Failure::Stopping
             | Failure::Cancelled),
         ) => Err(failure),

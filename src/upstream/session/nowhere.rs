@@ -10,7 +10,7 @@ use super::UpstreamSession;
 use crate::{
     flow::Capacity,
     upstream::{Carrier, Inbound, Link, Outgoing, Sending},
-    wire::{ClientCapabilities, Version},
+    wire::{ClientCapabilities, Message, Version},
 };
 
 /// A link that takes everything and answers nothing.
@@ -45,5 +45,11 @@ impl UpstreamSession {
         let capacity = Capacity::new(1024, 1024);
         let inbound = Inbound::new(&path.into(), ClientCapabilities::default(), &capacity, &Arc::default());
         Arc::new(Self::new(inbound, Arc::new(Nowhere::default())))
+    }
+
+    /// Has the server say something in the course of its newest call. Returns whether there is one.
+    pub(crate) fn say(&self, message: Message) -> bool {
+        let exchanges = &self.inbound.exchanges;
+        exchanges.newest(None).is_some_and(|number| exchanges.push(number, message).is_none())
     }
 }

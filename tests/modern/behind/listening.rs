@@ -123,3 +123,21 @@ async fn with_auto_the_server_tells_of_its_own_tasks_and_of_none_of_taskgate() {
     notify(&theirs, "notifications/tasks", json!({ "taskId": "theirs", "status": "working" })).await;
     assert_eq!(stream.message().await["params"]["taskId"], "theirs");
 }
+
+#[tokio::test]
+async fn a_subscription_is_acknowledged_first_also_where_what_the_server_says_of_it_cannot_be_read() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let slow = upstream.held("slow").await;
+    let filter = json!({ "toolsListChanged": true, "taskIds": [task] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": filter }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": "all" })).await;
+    let acknowledged = stream.message().await;
+    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(acknowledged["params"]["notifications"], json!({ "taskIds": [task] }));
+    slow.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(stream.message().await["params"]["taskId"], task);
+}

@@ -1,0 +1,137 @@
+//! The tasks that a subscription tells of.
+
+use std::{collections::HashSet, time::Duration};
+
+use tokio::time::{Instant, sleep_until};
+
+use super::{ClientRequest, Modern, Refused, pieces::PieceWriter};
+use crate::{
+    task::{Missing, State, TaskId, Watch},
+    wire::Parts,
+};
+
+/// After what time news of a task are looked for again where the store did not answer.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// A task that a client hears of.
+#[derive(Debug)]
+pub(super) struct Watched {
+    watch: Watch,
+    pub(super) task: TaskId,
+    /// Whether its state is told at once: it has ended, or waits for input, which the client may not know.
+    is_news: bool,
+    /// When its state is told, where that was tried before.
+    again_at: Option<Instant>,
+}
+
+/// What is known of a task cannot be read.
+#[derive(Debug)]
+pub(super) struct Unreadable;
+
+impl Modern {
+    /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups
+    /// that fail, which are held back once.
+    pub(super) async fn watched(
+        &self,
+        request: &ClientRequest,
+        ids: Vec<TaskId>,
+        alone: bool,
+    ) -> Result<Vec<Watched>, Refused> {
+        let owner = &request.caller.owner;
+        let (mut watched, mut unknown) = (Vec::new(), Vec::new());
+        for id in ids.into_iter().collect::<HashSet<_>>() {
+            // Watched before it is looked at: a change from here on is told.
+            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
+            match self.engine.look(owner, id).await {
+                Ok(task) => {
+                    let is_news = task.state != State::Working;
+                    watched.push(Watched { watch, task: id, is_news, again_at: None });
+                }
+                Err(Missing::NotFound(id)) => unknown.push(id),
+                Err(why) => return Err(self.no_task(request, &why).await),
+            }
+        }
+        for id in unknown.into_iter().filter(|_| alone) {
+            if self.count_lookup(request, id).await? {
+                break;
+            }
+        }
+        Ok(watched)
+    }
+
+    /// Returns the notification that tells of a task as it is now, with the raw member `meta`.
+    pub(super) async fn news(&self, request: &ClientRequest, task: TaskId, meta: &str) -> Result<Parts, Missing> {
+        let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
+        let told = self.engine.tell(&request.caller.owner, task).await?;
+        self.detailed(request, told, &front).await
+    }
+}
+
+/// Waits until there is something to tell of a task.
+pub(super) async fn next(mut watched: Watched) -> Watched {
+    if let Some(again_at) = watched.again_at.take() {
+        sleep_until(again_at).await;
+    } else if !std::mem::take(&mut watched.is_news) {
+        watched.watch.changed().await;
+    }
+    watched
+}
+
+/// Tells the news of a task. Returns the task if there may be more.
+///
+/// # Errors
+/// [`Unreadable`]: the subscription has to end, so that its client asks for the task.
+pub(super) async fn tell(
+    to: &PieceWriter,
+    task: Result<Parts, Missing>,
+    watched: Watched,
+) -> Result<Option<Watched>, Unreadable> {
+    match task {
+        Ok(task) => {
+            to.tell(task.into_bytes()).await;
+            Ok(Some(watched))
+        }
+        Err(Missing::NotFound(_)) => Ok(None),
+        Err(Missing::Unavailable) => Ok(Some(Watched { again_at: Some(Instant::now() + RETRY), ..watched })),
+        Err(Missing::Damaged) => Err(Unreadable),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt;
+    use http::StatusCode;
+
+    use super::{super::pieces::pieces, *};
+    use crate::{
+        flow::Capacity,
+        task::{
+            Clock, Engine,
+            store::{MaxKept, MemoryStore},
+            unlimited,
+        },
+    };
+
+    #[tokio::test(start_paused = true)]
+    async fn news_are_looked_for_again_where_the_store_did_not_answer_and_a_task_that_is_gone_has_none() {
+        let clock = Clock::start();
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
+        let engine = Engine::start(Arc::new(store), clock, unlimited(), Arc::default());
+        let (owner, task) = (crate::identity::Owner::Anyone { upstream: "/mcp".into() }, TaskId::new_v4());
+        let watched = || {
+            let watch = engine.watch(&owner, task).expect("room");
+            Watched { watch, task, is_news: false, again_at: None }
+        };
+        let (to, from) = pieces(&Capacity::new(4096, 4096), &Arc::default());
+        let told =
+            tell(&to, Err(Missing::Unavailable), watched()).await.expect("it goes on").expect("there may be more");
+        let again = next(told).await;
+        assert!(next(again).now_or_never().is_none(), "told as nothing has changed");
+        assert!(tell(&to, Err(Missing::NotFound(task)), watched()).await.expect("it goes on").is_none());
+        assert!(tell(&to, Err(Missing::Damaged), watched()).await.is_err());
+        to.respond(StatusCode::OK, Parts::default());
+        assert!(from.answer().await.is_ok());
+    }
+}
