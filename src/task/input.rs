@@ -1,6 +1,10 @@
 //! What the upstream asks the client in the course of a task (section "Input Required Status").
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -121,8 +125,8 @@ impl Engine {
     }
 
     /// Notes that a question of a task is asked in `session`, whose client may answer it with [`Engine::answer`].
-    /// Returns whether the client has to get it now.
-    pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+    /// Where the client has to get it now, returns what tells in which session it is answered.
+    pub fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> Option<Arc<OnceLock<Uuid>>> {
         self.desk.ask_in(session, owner, task, question)
     }
 

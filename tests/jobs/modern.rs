@@ -116,6 +116,8 @@ async fn a_question_of_a_job_is_the_answer_of_a_call_that_waits_and_its_retry_wa
     assert_eq!((&asked["resultType"], asked.get("requestState")), (&json!("input_required"), None));
     let (key, request) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
     assert_eq!(request["params"]["message"], "Who?");
+    let again = wait(&host, &job, 0.0).await;
+    assert_eq!(again["inputRequests"], asked["inputRequests"], "however short the wait");
     let mut retry = job.waits(50.0);
     retry["inputResponses"] = json!({ key: { "action": "accept", "content": {} } });
     let waiting = tokio::spawn({

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
-    host::{House, Job, SOON, next, text, wait},
+    host::{House, Job, SOON, call, next, text, wait},
     kit::{Sse, Upstream, soon},
 };
 
@@ -74,6 +74,36 @@ async fn a_question_is_asked_once_in_a_session_and_can_be_answered_after_the_wai
     house.host.respond(&question["id"], json!({ "action": "accept", "content": {} })).await;
     assert_eq!(answer_to(&house, "q").await["result"]["action"], "accept");
     slow.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
+async fn a_question_comes_before_the_answer_however_short_the_wait() {
+    let house = house("").await;
+    let (slow, job) = house.job().await;
+    asks(&slow, "q", "elicitation/create").await;
+    while !text(&call(&house.host, "list_jobs", json!({})).await).contains("waits for an answer") {}
+    let mut waiting = house.host.stream("tools/call", job.waits(0.0));
+    let question = waiting.message().await;
+    assert_eq!(question["method"], "elicitation/create", "{question}");
+    let words = text(&waiting.last().await["result"]);
+    assert!(words.contains("the user was asked"), "{words}");
+    house.host.respond(&question["id"], json!({ "action": "decline" })).await;
+    assert_eq!(answer_to(&house, "q").await["result"]["action"], "decline");
+    slow.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
+async fn a_question_that_its_client_has_answered_is_not_withdrawn_from_it() {
+    let house = house("").await;
+    let (slow, job) = house.job().await;
+    asks(&slow, "q", "elicitation/create").await;
+    let mut waiting = house.host.stream("tools/call", job.waits(50.0));
+    let question = next(&mut waiting, "elicitation/create").await;
+    house.host.respond(&question["id"], json!({ "action": "accept", "content": {} })).await;
+    answer_to(&house, "q").await;
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    let rest = waiting.rest().await.0;
+    assert!(rest.contains("done") && !rest.contains("notifications/cancelled"), "{rest}");
 }
 
 #[tokio::test]

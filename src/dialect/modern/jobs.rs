@@ -169,7 +169,9 @@ impl Modern {
 
 /// Waits for jobs, and tells progress meanwhile. Returns the response.
 async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, to: &PieceWriter) -> Parts {
-    while !wait.is_over().await {
+    loop {
+        let is_over = wait.is_over().await;
+        // What is open is asked, however short the wait.
         let open = wait.questions();
         if !open.is_empty() {
             // The retry waits on.
@@ -180,6 +182,9 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, 
                 facts(lease).server_info
             );
             return result_response(&request.id, &result).into();
+        }
+        if is_over {
+            break;
         }
         if let Some(progress) = wait.progress() {
             to.tell(progress).await;

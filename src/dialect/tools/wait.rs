@@ -216,9 +216,9 @@ impl Wait {
                 }
                 Outcome::Result(raw, is_error) => {
                     failures += usize::from(is_error);
-                    bytes += raw.len();
                     let id = &job.given;
-                    if let Some(parts) = contents_within(&raw, bytes) {
+                    if let Some(parts) = contents_within(&raw, bytes + raw.len()) {
+                        bytes += raw.len();
                         let how = if is_error { "has failed. What it gave" } else { "is done. Its result" };
                         content.push(text(&format!("Job {id} {how} follows.")));
                         content.extend(parts);

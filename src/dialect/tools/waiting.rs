@@ -1,10 +1,10 @@
 //! The tools for jobs in a session: `wait_for_job` has a stream, on which the client is asked what a job's server asks.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
 };
 
@@ -77,7 +77,13 @@ impl JobTools {
         let (items, from) = mpsc::channel(AHEAD);
         let asked = Arc::new(Asked { engine: Arc::clone(&self.engine), session: session.id, state: Mutex::default() });
         let work = Work { wait, id, place, items, asked: Arc::clone(&asked) };
-        HostReply::Wait(Box::new(WaitStream { items: from, work: Box::pin(work.run()), asked, over: false }))
+        HostReply::Wait(Box::new(WaitStream {
+            items: from,
+            work: Box::pin(work.run()),
+            asked,
+            last: None,
+            over: false,
+        }))
     }
 }
 
@@ -95,7 +101,8 @@ struct Asked {
 
 #[derive(Debug, Default)]
 struct AskedState {
-    open: HashSet<Uuid>,
+    /// Each with what tells in which session it is answered.
+    open: HashMap<Uuid, Arc<OnceLock<Uuid>>>,
     /// Those that need no answer any more since the stream has told them last.
     settled: HashSet<Uuid>,
 }
@@ -126,20 +133,22 @@ impl Work {
     async fn ask(&mut self) {
         let open = self.wait.questions();
         let still: HashSet<Uuid> = open.iter().map(|question| question.id).collect();
-        let closed: Vec<Uuid> = {
+        let closed: Vec<_> = {
             let AskedState { open, settled } = &mut *self.asked.state.lock();
-            let closed = open.extract_if(|id| !still.contains(id)).collect::<Vec<_>>();
-            settled.extend(&closed);
+            let closed = open.extract_if(|id, _| !still.contains(id)).collect::<Vec<_>>();
+            settled.extend(closed.iter().map(|(id, _)| id));
             closed
         };
-        for id in closed {
-            let _ = self.items.send(StreamItem::Document(withdrawn(id))).await;
+        // Only a request that is still in progress may be cancelled.
+        for (id, _) in closed.iter().filter(|(_, answered_in)| answered_in.get() != Some(&self.asked.session)) {
+            let _ = self.items.send(StreamItem::Document(withdrawn(*id))).await;
         }
         for question in open {
             let owner = &self.place.caller.owner;
             let Some(document) = asked(question.id, &question.request) else { continue };
-            if self.asked.engine.ask_in(self.asked.session, owner, question.job, question.id) {
-                self.asked.state.lock().open.insert(question.id);
+            let asked = self.asked.engine.ask_in(self.asked.session, owner, question.job, question.id);
+            if let Some(answered_in) = asked {
+                self.asked.state.lock().open.insert(question.id, answered_in);
                 let _ = self.items.send(StreamItem::Question(question.id, document)).await;
             }
         }
@@ -151,6 +160,8 @@ struct WaitStream {
     items: mpsc::Receiver<StreamItem>,
     work: Pin<Box<dyn Future<Output = Parts> + Send>>,
     asked: Arc<Asked>,
+    /// The response, while what was sent before it has not been taken.
+    last: Option<Bytes>,
     over: bool,
 }
 
@@ -163,11 +174,12 @@ impl Source for WaitStream {
             if self.over {
                 return Poll::Ready(None);
             }
+            if let Some(last) = self.last.take() {
+                self.over = true;
+                return Poll::Ready(Some(StreamItem::Document(last)));
+            }
             match self.work.as_mut().poll(cx) {
-                Poll::Ready(document) => {
-                    self.over = true;
-                    return Poll::Ready(Some(StreamItem::Document(document.into_bytes())));
-                }
+                Poll::Ready(document) => self.last = Some(document.into_bytes()),
                 // What it has sent now comes first.
                 Poll::Pending if !self.items.is_empty() => {}
                 Poll::Pending => return Poll::Pending,
@@ -184,7 +196,7 @@ impl Source for WaitStream {
 impl Drop for WaitStream {
     fn drop(&mut self) {
         if !self.over {
-            for question in std::mem::take(&mut self.asked.state.lock().open) {
+            for question in std::mem::take(&mut self.asked.state.lock().open).into_keys() {
                 self.asked.engine.may_be_lost_in(self.asked.session, question);
             }
         }

@@ -3,7 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use tokio::sync::oneshot;
@@ -58,6 +58,8 @@ pub(in crate::task) struct Question {
     pub(super) asked_in: Vec<Uuid>,
     /// Those of them whose client may not have got it.
     lost_in: Vec<Uuid>,
+    /// The one of them in which it was answered, once it was.
+    answered_in: Arc<OnceLock<Uuid>>,
     /// Whether it must not be asked yet, or is never pushed, as its client collects it.
     held: bool,
     /// Whether it is asked on streams that are open.
@@ -105,6 +107,7 @@ impl Desk {
             on,
             asked_in,
             lost_in: Vec::new(),
+            answered_in: Arc::default(),
             held,
             pushed: writer.pushes_questions(),
             room,
@@ -137,23 +140,31 @@ impl Desk {
     /// Takes out a question that is answered in a session in which it was asked.
     pub(in crate::task) fn take_answered(&self, session: Uuid, question: Uuid) -> Option<Question> {
         let mut inner = self.inner.lock();
-        inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
+        let open = inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
+        let _ = open.answered_in.set(session);
         inner.remove(question)
     }
 
-    /// Notes that a question of a task of `owner` is asked in a session. Returns whether its client has to get it now.
-    pub(in crate::task) fn ask_in(&self, session: Uuid, owner: &Owner, task: TaskId, question: Uuid) -> bool {
+    /// Notes that a question of a task of `owner` is asked in a session. Where its client has to get it now, returns
+    /// what tells in which session it is answered.
+    pub(in crate::task) fn ask_in(
+        &self,
+        session: Uuid,
+        owner: &Owner,
+        task: TaskId,
+        question: Uuid,
+    ) -> Option<Arc<OnceLock<Uuid>>> {
         let mut inner = self.inner.lock();
-        let Some(question) = inner.questions.get_mut(&question) else { return false };
-        let Question { call, asked_in, lost_in, .. } = question;
+        let Question { call, asked_in, lost_in, answered_in, .. } = inner.questions.get_mut(&question)?;
         if call.task != task || call.caller.owner != *owner {
-            return false;
+            return None;
         }
-        if asked_in.contains(&session) {
-            return lost_in.extract_if(.., |lost| *lost == session).count() > 0;
+        if !asked_in.contains(&session) {
+            asked_in.push(session);
+        } else if lost_in.extract_if(.., |lost| *lost == session).count() == 0 {
+            return None;
         }
-        asked_in.push(session);
-        true
+        Some(Arc::clone(answered_in))
     }
 
     /// Notes that a question may not have reached the client of a session, which may answer it all the same.
