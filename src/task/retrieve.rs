@@ -35,11 +35,9 @@ impl Engine {
     /// # Errors
     /// [`Missing`]
     pub async fn poll(&self, owner: &Owner, id: TaskId, who: &Who) -> Result<PolledTask, Missing> {
-        let mut polled = self.tell(owner, id).await?;
-        if !polled.task.state.is_terminal() {
-            polled.outlook = self.note_poll(&polled.task, who);
-        }
-        Ok(polled)
+        let task = self.find_to_tell(owner, id).await?;
+        let outlook = if task.state.is_terminal() { Outlook::unknown(&task) } else { self.note_poll(&task, who) };
+        Ok(PolledTask { task, outlook })
     }
 
     /// Returns a task as it is now, for a client that is told of it without asking.
@@ -47,13 +45,18 @@ impl Engine {
     /// # Errors
     /// [`Missing`]
     pub async fn tell(&self, owner: &Owner, id: TaskId) -> Result<PolledTask, Missing> {
+        let task = self.find_to_tell(owner, id).await?;
+        let outlook = self.outlook(&task);
+        Ok(PolledTask { task, outlook })
+    }
+
+    async fn find_to_tell(&self, owner: &Owner, id: TaskId) -> Result<Arc<Task>, Missing> {
         let task = self.ledger.find(owner, id).await?;
         // Many clients never ask for the result of a task that has failed.
         if matches!(task.state, State::Ended(ending) if ending != Ending::Result) {
             self.calls.mark_told(id);
         }
-        let outlook = self.outlook(&task);
-        Ok(PolledTask { task, outlook })
+        Ok(task)
     }
 
     /// Returns what the client of a task is told of its time.

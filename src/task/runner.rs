@@ -116,9 +116,9 @@ impl Runner {
         let running = tokio::select! {
             biased;
             _ = &mut stopped => return,
-            running = self.begin(request, waited) => running,
+            running = AssertUnwindSafe(self.begin(request, waited)).catch_unwind() => running,
         };
-        let running = match running {
+        let running = match running.unwrap_or(Err(Failure::OwnFault)) {
             Ok(running) => running,
             Err(failure) => {
                 let (end, why) = if self.restored.is_some() {
@@ -142,11 +142,13 @@ impl Runner {
         Beginning { since, progress, resumed }: Beginning,
     ) {
         self.engine.calls.begin(self.id, since);
+        let following = async { CallOutcome::of(self.follow(&mut running, progress).await, self.tool.max_result) };
         tokio::select! {
-            // A task that nobody followed any more would be working until it expires.
-            ending = AssertUnwindSafe(self.follow(&mut running, progress)).catch_unwind() => {
-                let ending = ending.unwrap_or(Err(Failure::OwnFault));
-                let outcome = CallOutcome::of(ending, self.tool.max_result);
+            outcome = AssertUnwindSafe(following).catch_unwind() => {
+                let Ok(outcome) = outcome else {
+                    // A task that nobody followed any more would be working until it expires.
+                    return self.give_up(&mut running, &Failure::OwnFault.to_string()).await;
+                };
                 // When an answer that is resumed came is not known.
                 if !resumed {
                     self.record_run_time(&outcome, since.elapsed());
@@ -162,12 +164,7 @@ impl Runner {
                 }
             },
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
-                let why = status_message::timed_out(self.tool.timeout);
-                // The call is cancelled even if the store does not take the end.
-                tokio::join!(
-                    Box::pin(self.finish(status_message::failed(&why), Some(&why))),
-                    self.cancel(&mut running, &why),
-                );
+                self.give_up(&mut running, &status_message::timed_out(self.tool.timeout)).await;
             }
         }
     }
@@ -304,6 +301,11 @@ impl Runner {
             let _ = tokio::time::timeout(LAST_MESSAGES_TIMEOUT, outbox.emptied()).await;
         }
         self.engine.finish(self.owner(), self.id, change, why).await;
+    }
+
+    /// Fails the task, and cancels the call in the server, even if the store does not take the end.
+    async fn give_up(&self, running: &mut Running, why: &str) {
+        tokio::join!(Box::pin(self.finish(status_message::failed(why), Some(why))), self.cancel(running, why));
     }
 
     /// Cancels the call in the server.

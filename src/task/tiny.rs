@@ -1,6 +1,6 @@
 //! A dialect of twenty lines, which shows that the engine knows no other.
 
-use std::{future::poll_fn, sync::Arc};
+use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use uuid::Uuid;
@@ -236,4 +236,8 @@ async fn a_task_whose_call_makes_taskgate_panic_fails_and_says_whose_mistake_it_
     };
     let End::Error { raw } = end else { panic!("{end:?}") };
     assert!(String::from_utf8_lossy(&raw).contains("taskgate made a mistake"), "{raw:?}");
+    // Its call is given up too.
+    while session.upstream_session.say(word("notifications/message", task.id).expect("a message")) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }

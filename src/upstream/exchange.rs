@@ -96,14 +96,16 @@ impl Exchange {
 
     /// Polls for what comes next; `None` after the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Item<ExchangeEnd>>> {
-        if let Some(carrier) = &mut self.carrier {
+        if self.carrier.is_some() {
             // Otherwise the work below would wake the task that is doing it.
             if let Some(message) = self.state.outbox.take() {
                 return Poll::Ready(Some(Item::Message(message)));
             }
-            if carrier.as_mut().poll(cx).is_ready() {
-                self.carrier = None;
-            }
+            // Taken out, so that work that panics is not polled again.
+            self.carrier = self.carrier.take().and_then(|mut carrier| {
+                let polled = carrier.as_mut().poll(cx);
+                polled.is_pending().then_some(carrier)
+            });
         }
         self.state.outbox.poll_next(cx)
     }

@@ -214,12 +214,7 @@ impl Subscription {
                 }
                 Some(news) = watched.next() => {
                     let task = self.modern.news(&self.request, news.task, &meta).await;
-                    // Where it cannot be read, the client has to ask.
-                    let Ok(more) = tell(&self.to, task, news).await else {
-                        self.end();
-                        break;
-                    };
-                    watched.extend(more.map(next));
+                    watched.extend(tell(&self.to, task, news).await.map(next));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
@@ -229,6 +224,7 @@ impl Subscription {
                     Ok(_) => {}
                     // Some were missed. Which ones does not matter: a client that is told asks.
                     Err(RecvError::Lagged(_)) => {
+                        changes = changes.resubscribe();
                         for change in self.filter.all_changes() {
                             let Some(tagged) = tagged(&change, &self.request.id) else { continue };
                             self.to.tell(tagged).await;

@@ -107,9 +107,7 @@ impl Subscription {
                 // The acknowledgement comes first.
                 Some(news) = watched.next(), if acknowledged => {
                     let task = self.modern.news(&self.request, news.task, &self.meta()).await;
-                    // Where it cannot be read, the client has to ask.
-                    let Ok(more) = tell(&self.to, task, news).await else { break true };
-                    watched.extend(more.map(next));
+                    watched.extend(tell(&self.to, task, news).await.map(next));
                 }
             }
         };

@@ -24,10 +24,6 @@ pub(super) struct Watched {
     again_at: Option<Instant>,
 }
 
-/// What is known of a task cannot be read.
-#[derive(Debug)]
-pub(super) struct Unreadable;
-
 impl Modern {
     /// Returns those of the tasks that the client may hear of. Where taskgate alone has tasks, all others are look-ups
     /// that fail, which are held back once.
@@ -78,22 +74,15 @@ pub(super) async fn next(mut watched: Watched) -> Watched {
 }
 
 /// Tells the news of a task. Returns the task if there may be more.
-///
-/// # Errors
-/// [`Unreadable`]: the subscription has to end, so that its client asks for the task.
-pub(super) async fn tell(
-    to: &PieceWriter,
-    task: Result<Parts, Missing>,
-    watched: Watched,
-) -> Result<Option<Watched>, Unreadable> {
+pub(super) async fn tell(to: &PieceWriter, task: Result<Parts, Missing>, watched: Watched) -> Option<Watched> {
     match task {
         Ok(task) => {
             to.tell(task.into_bytes()).await;
-            Ok(Some(watched))
+            Some(watched)
         }
-        Err(Missing::NotFound(_)) => Ok(None),
-        Err(Missing::Unavailable) => Ok(Some(Watched { again_at: Some(Instant::now() + RETRY), ..watched })),
-        Err(Missing::Damaged) => Err(Unreadable),
+        Err(Missing::Unavailable) => Some(Watched { again_at: Some(Instant::now() + RETRY), ..watched }),
+        // `tasks/get` says that it is damaged.
+        Err(Missing::NotFound(_) | Missing::Damaged) => None,
     }
 }
 
@@ -125,12 +114,12 @@ mod tests {
             Watched { watch, task, is_news: false, again_at: None }
         };
         let (to, from) = pieces(&Capacity::new(4096, 4096), &Arc::default());
-        let told =
-            tell(&to, Err(Missing::Unavailable), watched()).await.expect("it goes on").expect("there may be more");
+        let told = tell(&to, Err(Missing::Unavailable), watched()).await.expect("there may be more");
         let again = next(told).await;
         assert!(next(again).now_or_never().is_none(), "told as nothing has changed");
-        assert!(tell(&to, Err(Missing::NotFound(task)), watched()).await.expect("it goes on").is_none());
-        assert!(tell(&to, Err(Missing::Damaged), watched()).await.is_err());
+        for gone in [Missing::NotFound(task), Missing::Damaged] {
+            assert!(tell(&to, Err(gone), watched()).await.is_none());
+        }
         to.respond(StatusCode::OK, Parts::default());
         assert!(from.answer().await.is_ok());
     }

@@ -47,8 +47,12 @@ impl UpstreamSession {
         self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
     }
 
-    /// Cancels a call that was sent at `begun` and that no client waits for, and gives it up.
+    /// Cancels a call that was sent at `begun` and that no client waits for, and gives it up. Does nothing where its
+    /// response has come: only what is in progress may be cancelled.
     pub async fn cancel_call(&self, number: u64, begun: Instant, reason: &str, headers: HeaderMap) {
+        if !self.inbound.exchanges.is_open(number) {
+            return;
+        }
         self.inbound.exchanges.cancelling(number);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
