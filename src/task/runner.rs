@@ -121,7 +121,7 @@ impl Runner {
         let running = match running.unwrap_or(Err(Failure::OwnFault)) {
             Ok(running) => running,
             Err(failure) => {
-                let (end, why) = if self.restored.is_some() {
+                let (end, why) = if self.restored.is_some() && !matches!(failure, Failure::OwnFault) {
                     let why = status_message::not_sent(&failure.to_string());
                     (status_message::failed(&why), Some(why))
                 } else {
@@ -310,12 +310,9 @@ impl Runner {
 
     /// Cancels the call in the server.
     async fn cancel(&self, running: &mut Running, why: &str) {
-        // The call itself may still have to be sent.
-        let Call { exchange, begun, .. } = &mut running.call;
-        exchange.detach();
-        running.session.get().cancel_call(exchange.number, *begun, why, HeaderMap::clone(&self.headers)).await;
+        running.session.get().cancel_call(&mut running.call, why, HeaderMap::clone(&self.headers)).await;
         // The permit is dropped only after this: the next call must not meet this one.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, exchange.gone()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, running.call.exchange.gone()).await;
     }
 
     pub(super) fn owner(&self) -> &Owner {

@@ -12,7 +12,7 @@ use std::{
 use ::http::StatusCode;
 use tokio::task::JoinHandle;
 
-use super::{ExchangeEnd, Exchanges, Purpose, TooMany, open_exchange::ExchangeState};
+use super::{ExchangeEnd, Exchanges, Failure, Purpose, TooMany, open_exchange::ExchangeState};
 use crate::flow::Item;
 
 /// How long a server may take to say whether it refuses a request whose session it has forgotten.
@@ -102,10 +102,9 @@ impl Exchange {
                 return Poll::Ready(Some(Item::Message(message)));
             }
             // Taken out, so that work that panics is not polled again.
-            self.carrier = self.carrier.take().and_then(|mut carrier| {
-                let polled = carrier.as_mut().poll(cx);
-                polled.is_pending().then_some(carrier)
-            });
+            let carrier = self.carrier.take();
+            let _carried = Carried { all: &self.all, number: self.number };
+            self.carrier = carrier.and_then(|mut carrier| carrier.as_mut().poll(cx).is_pending().then_some(carrier));
         }
         self.state.outbox.poll_next(cx)
     }
@@ -117,11 +116,33 @@ impl Exchange {
         StatusCode::from_u16(self.state.status.load(Ordering::Acquire)).ok()
     }
 
+    /// Returns whether its response has come.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        // Pairs with the store in `Exchanges::end`.
+        self.state.answered.load(Ordering::Acquire)
+    }
+
     /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
         // Pairs with the store in `Exchanges::streams`.
         self.state.streams.load(Ordering::Acquire)
+    }
+}
+
+/// Ends an exchange whose work panics: nobody else would.
+struct Carried<'a> {
+    all: &'a Exchanges,
+    number: u64,
+}
+
+impl Drop for Carried<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.all.cancelling(self.number);
+            self.all.end(self.number, Err(Failure::OwnFault));
+        }
     }
 }
 

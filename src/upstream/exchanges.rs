@@ -76,8 +76,13 @@ impl Exchanges {
             return Err(TooMany);
         }
         let number = resumed.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed));
-        let (outbox, streams, status) = (Outbox::new(&self.outbox), AtomicBool::new(false), AtomicU16::new(0));
-        let state = Arc::new(ExchangeState { outbox, streams, status, points: TrackedPoints::new() });
+        let state = Arc::new(ExchangeState {
+            outbox: Outbox::new(&self.outbox),
+            streams: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
+            status: AtomicU16::new(0),
+            points: TrackedPoints::new(),
+        });
         let (carried_by, asked, cancelled, apart, waited) = (None, Vec::new(), false, false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
         open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, apart, waited });
@@ -195,7 +200,11 @@ impl Exchanges {
     /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
     pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
-            (Some(open), ending) => open.state.outbox.end(ending),
+            (Some(open), ending) => {
+                // Pairs with the load in `Exchange::is_answered`.
+                open.state.answered.store(ending.is_ok(), Ordering::Release);
+                open.state.outbox.end(ending);
+            }
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
         }

@@ -23,6 +23,8 @@ pub(super) struct ExchangeState {
     pub(super) outbox: Outbox<ExchangeEnd>,
     /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
+    /// Whether its response has come.
+    pub(super) answered: AtomicBool,
     /// The HTTP error status of the response; 0 without one.
     pub(super) status: AtomicU16,
     /// Where a later process can resume the answer, if that is tracked.

@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     house::{House, copy_files},
     kit::Binary,
     loss::Dice,
+    modern_client::Modern,
     people::{Failure, Form, Person},
     workshop::Job,
 };
@@ -216,6 +218,15 @@ async fn a_damaged_result_is_told_as_that_to_its_client_and_once_to_the_operator
             let Err(Failure::Unavailable(said)) = person.look(&serving.base, &told[1].id).await else { panic!("told") };
             assert!(said.contains("-32603") && said.contains("asking again will not help"), "{said}");
         }
+        let mut subscriber = Modern::with_tasks(&format!("{}/json", serving.base));
+        subscriber.http = subscriber.http.with("x-user", "user");
+        let filter = json!({ "notifications": { "taskIds": [told[1].id] } });
+        let mut stream = subscriber.stream("subscriptions/listen", filter);
+        assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+        let news = stream.message().await["params"].take();
+        assert_eq!((news["taskId"].as_str(), &news["status"]), (Some(&*told[1].id), &json!("failed")));
+        assert!(news["error"]["message"].as_str().unwrap().contains("asking again will not help"), "{news}");
+        drop(stream);
         let said = serving.kill().await.stderr;
         let lines: Vec<_> = said.lines().filter(|line| line.contains("ERROR")).collect();
         let names = [told[1].id.as_str(), "tasks.db", "taskgate store check"];

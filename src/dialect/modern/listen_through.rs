@@ -115,10 +115,9 @@ impl Subscription {
             self.respond(closure(&self.request.id, &self.lease.pooled.facts).into());
         }
         if let Some(mut call) = self.call.take() {
-            call.exchange.detach();
             let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
             let why = if goes_on { "taskgate has ended the subscription" } else { "the client has left" };
-            session.cancel_call(call.exchange.number, call.begun, why, headers).await;
+            session.cancel_call(&mut call, why, headers).await;
         }
     }
 

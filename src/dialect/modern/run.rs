@@ -233,9 +233,8 @@ impl Run {
     /// Cancels the call, whose client has left.
     async fn cancel(&mut self) {
         self.give_up("the client has left").await;
-        self.call.exchange.detach();
         let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-        session.cancel_call(self.call.exchange.number, self.call.begun, "the client has left", headers).await;
+        session.cancel_call(&mut self.call, "the client has left", headers).await;
     }
 
     pub(super) async fn follow(&mut self) -> Over {

@@ -188,6 +188,14 @@ pub(super) fn created(task: &Task, outlook: &Outlook) -> String {
     result
 }
 
+/// Returns the news of a task whose end cannot be read, after `front`, whose two open objects it closes.
+pub(super) fn damaged(PolledTask { task, outlook }: &PolledTask, mut front: String) -> Parts {
+    write_task(&mut front, task, outlook, "failed");
+    let error = RpcError::internal(DAMAGED).to_raw();
+    let _ = write!(front, r#","error":{error}}}}}"#);
+    bytes::Bytes::from(front).into()
+}
+
 /// Returns the raw result that acknowledges, and says nothing else.
 fn complete() -> String {
     format!(r#"{{"resultType":"complete",{OWN_META}}}"#)

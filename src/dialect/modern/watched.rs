@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{ClientRequest, Modern, Refused, pieces::PieceWriter};
+use super::{ClientRequest, Modern, Refused, pieces::PieceWriter, tasks::damaged};
 use crate::{
     task::{Missing, State, TaskId, Watch},
     wire::Parts,
@@ -59,7 +59,11 @@ impl Modern {
     pub(super) async fn news(&self, request: &ClientRequest, task: TaskId, meta: &str) -> Result<Parts, Missing> {
         let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
         let told = self.engine.tell(&request.caller.owner, task).await?;
-        self.detailed(request, told, &front).await
+        match self.detailed(request, told.clone(), &front).await {
+            // A client that waits for the end would wait for ever.
+            Err(Missing::Damaged) => Ok(damaged(&told, front)),
+            told => told,
+        }
     }
 }
 
@@ -81,7 +85,6 @@ pub(super) async fn tell(to: &PieceWriter, task: Result<Parts, Missing>, watched
             Some(watched)
         }
         Err(Missing::Unavailable) => Some(Watched { again_at: Some(Instant::now() + RETRY), ..watched }),
-        // `tasks/get` says that it is damaged.
         Err(Missing::NotFound(_) | Missing::Damaged) => None,
     }
 }

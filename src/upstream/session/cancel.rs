@@ -4,14 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ::http::HeaderMap;
-use tokio::time::Instant;
-
-use super::UpstreamSession;
+use super::{Call, UpstreamSession};
 use crate::{
     upstream::Failure,
     wire::{Edits, Message, response::cancelled},
 };
+use ::http::HeaderMap;
 
 /// How long after a call its cancellation is sent at the earliest. On two connections it could overtake the call, and a
 /// server ignores the cancellation of a request that it does not know.
@@ -47,16 +45,19 @@ impl UpstreamSession {
         self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
     }
 
-    /// Cancels a call that was sent at `begun` and that no client waits for, and gives it up. Does nothing where its
-    /// response has come: only what is in progress may be cancelled.
-    pub async fn cancel_call(&self, number: u64, begun: Instant, reason: &str, headers: HeaderMap) {
-        if !self.inbound.exchanges.is_open(number) {
+    /// Cancels a call that no client waits for, and gives it up. Does nothing where its response has come: only what is
+    /// in progress may be cancelled.
+    pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
+        // It may still have to be sent.
+        call.exchange.detach();
+        if call.exchange.is_answered() {
             return;
         }
+        let number = call.exchange.number;
         self.inbound.exchanges.cancelling(number);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
-            tokio::time::sleep_until(begun + HEAD_START).await;
+            tokio::time::sleep_until(call.begun + HEAD_START).await;
         }
         let message = cancelled(&number.to_string(), reason);
         // A server that cannot be told will find out when the connection goes.
@@ -67,6 +68,8 @@ impl UpstreamSession {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
     use crate::upstream::{CallOptions, MAX_MESSAGE, Purpose};
 
@@ -82,10 +85,10 @@ mod tests {
         };
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
         let request = Message::parse(request.into()).expect("valid");
-        let call = session.call(&request, HeaderMap::new(), options).expect("room");
+        let mut call = session.call(&request, HeaderMap::new(), options).expect("room");
         for waits in [HEAD_START, Duration::ZERO] {
             let before = Instant::now();
-            session.cancel_call(call.exchange.number, call.begun, "the client has left", HeaderMap::new()).await;
+            session.cancel_call(&mut call, "the client has left", HeaderMap::new()).await;
             assert_eq!(before.elapsed(), waits);
         }
     }

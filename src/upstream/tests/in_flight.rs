@@ -1,9 +1,11 @@
 //! Tests: how many requests may be in flight, and when the task that carries one is gone.
 
-use std::{sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
 
 use crate::{
-    flow::Capacity,
+    flow::{Capacity, Item},
     upstream::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose},
 };
 
@@ -59,4 +61,15 @@ fn tasks_do_not_count_among_the_requests_in_flight() {
     assert!(begin(Purpose::Foreground).is_err(), "the end of a task makes no room for a request");
     exchanges.cancel(2 * MAX_IN_FLIGHT as u64);
     assert!(begin(Purpose::Foreground).is_ok());
+}
+
+#[tokio::test]
+async fn an_exchange_whose_work_panics_ends_and_is_not_carried_again() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    let mut exchange = exchanges.begin(None, Purpose::Foreground).expect("room");
+    exchange.carry(Some(Box::pin(async { panic!("a mistake") })));
+    let panicked = AssertUnwindSafe(exchange.next()).catch_unwind().await;
+    assert!(panicked.is_err());
+    assert!(matches!(exchange.next().await, Some(Item::End(Err(Failure::OwnFault)))));
+    assert!(!exchanges.is_open(exchange.number) && !exchange.is_answered());
 }
