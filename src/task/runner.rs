@@ -146,7 +146,7 @@ impl Runner {
         tokio::select! {
             outcome = AssertUnwindSafe(following).catch_unwind() => {
                 let Ok(outcome) = outcome else {
-                    // A task that nobody followed any more would be working until it expires.
+                    // Otherwise the task would stay `working` until it expires.
                     return self.give_up(&mut running, &Failure::OwnFault.to_string()).await;
                 };
                 // When an answer that is resumed came is not known.

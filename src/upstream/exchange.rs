@@ -131,7 +131,7 @@ impl Exchange {
     }
 }
 
-/// Ends an exchange whose work panics: nobody else would.
+/// Ends an exchange whose work panics, as nothing else ends it.
 struct Carried<'a> {
     all: &'a Exchanges,
     number: u64,

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     host::{House, Job, SOON, call, next, text, wait},
-    kit::{Sse, Upstream, soon},
+    kit::{Sse, Stream, Upstream, soon},
 };
 
 async fn house(toml: &str) -> House {
@@ -19,6 +19,15 @@ async fn asks(slow: &Sse, id: &str, method: &str) {
         _ => json!({ "message": "Which account?", "requestedSchema": { "type": "object", "properties": {} } }),
     };
     slow.event(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()).await;
+}
+
+/// Makes a job that asks. Returns the server's end of its call, a stream that waits for it, and the question on it.
+async fn asked(house: &House) -> (Sse, Stream, Value) {
+    let (slow, job) = house.job().await;
+    asks(&slow, "q", "elicitation/create").await;
+    let mut waiting = house.host.stream("tools/call", job.waits(50.0));
+    let question = next(&mut waiting, "elicitation/create").await;
+    (slow, waiting, question)
 }
 
 async fn answer_to(house: &House, id: &str) -> Value {
@@ -95,10 +104,7 @@ async fn a_question_comes_before_the_answer_however_short_the_wait() {
 #[tokio::test]
 async fn a_question_that_its_client_has_answered_is_not_withdrawn_from_it() {
     let house = house("").await;
-    let (slow, job) = house.job().await;
-    asks(&slow, "q", "elicitation/create").await;
-    let mut waiting = house.host.stream("tools/call", job.waits(50.0));
-    let question = next(&mut waiting, "elicitation/create").await;
+    let (slow, waiting, question) = asked(&house).await;
     house.host.respond(&question["id"], json!({ "action": "accept", "content": {} })).await;
     answer_to(&house, "q").await;
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
@@ -109,11 +115,8 @@ async fn a_question_that_its_client_has_answered_is_not_withdrawn_from_it() {
 #[tokio::test]
 async fn a_question_whose_stream_breaks_can_still_be_answered() {
     let house = house("").await;
-    let (slow, job) = house.job().await;
-    asks(&slow, "q", "elicitation/create").await;
-    let mut first = house.host.stream("tools/call", job.waits(50.0));
-    let question = next(&mut first, "elicitation/create").await;
-    drop(first);
+    let (slow, waiting, question) = asked(&house).await;
+    drop(waiting);
     house.host.respond(&question["id"], json!({ "action": "decline" })).await;
     assert_eq!(answer_to(&house, "q").await["result"]["action"], "decline");
     slow.result(r#"{"content":[]}"#).await;
@@ -122,10 +125,7 @@ async fn a_question_whose_stream_breaks_can_still_be_answered() {
 #[tokio::test]
 async fn a_question_that_need_not_be_answered_any_more_is_withdrawn() {
     let house = house("").await;
-    let (slow, job) = house.job().await;
-    asks(&slow, "q", "elicitation/create").await;
-    let mut waiting = house.host.stream("tools/call", job.waits(50.0));
-    let question = next(&mut waiting, "elicitation/create").await;
+    let (slow, mut waiting, question) = asked(&house).await;
     slow.notify("notifications/cancelled", json!({ "requestId": "q" })).await;
     let withdrawal = next(&mut waiting, "notifications/cancelled").await;
     assert_eq!(withdrawal["params"]["requestId"], question["id"]);

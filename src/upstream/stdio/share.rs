@@ -18,8 +18,8 @@ const OVERHEAD: usize = 128;
 pub(super) type SenderId = u64;
 /// taskgate, which answers the child in place of clients.
 pub(super) const TASKGATE: SenderId = 0;
-/// The line of all requests about subscriptions on a shared child. The child gets them in the order in which they were
-/// decided, whoever has made them.
+/// The line of all requests about subscriptions on a shared child. The child gets those of all sessions in the order in
+/// which taskgate decided on them.
 pub(super) const SUBSCRIPTIONS: SenderId = SenderId::MAX;
 
 /// What a message is, which decides about its limits.
