@@ -1,5 +1,6 @@
 //! A batch: one transaction for all that waits, with one sync. Where an operation fails the batch is tried again with a
-//! savepoint for each, and where one meets damage, without it. Also what keeps the log and the file small.
+//! savepoint for each, and where one meets damage or finds no room, without it. Also what keeps the log and the file
+//! small.
 
 use std::{
     sync::{
@@ -15,8 +16,8 @@ use super::{
     Unavailable,
     cut::LogEnd,
     damage::Damage,
-    error::{is_damage, is_of_disk},
-    failed::{Culprit, Failed, LeftOut, Suspects, Tried, Undo},
+    error::{is_damage, is_full, is_of_disk},
+    failed::{Culprit, Failed, Fullness, LeftOut, Outcome, Suspects, Tried, Undo},
     mark::Mark,
     open::BUSY,
     queue::{Later, LaterKey, Operation, Taken},
@@ -56,6 +57,7 @@ pub(super) struct Batches {
     written: Instant,
     /// Whether the last batch failed.
     failing: bool,
+    fullness: Fullness,
     /// Whether the log has to begin anew first: what a sync that failed had to write may not be on the disk.
     must_reset: bool,
     /// Whether frames that are no commit may stand at the end of the log.
@@ -70,17 +72,6 @@ pub(super) struct Batches {
     /// What was found to be damaged, and was not told yet.
     damages: Vec<Damage>,
     suspects: Suspects,
-}
-
-/// What has become of a batch.
-pub(super) struct Outcome {
-    /// Its operations, which are to be told.
-    pub operations: Vec<Operation>,
-    /// Work that was not done.
-    pub undone: Vec<(LaterKey, Later)>,
-    pub result: Result<(), Unavailable>,
-    /// Whether the file takes writes: not where each operation has met damage.
-    pub takes: bool,
 }
 
 impl Batches {
@@ -112,6 +103,7 @@ impl Batches {
             found: batch.cast_unsigned(),
             written: Instant::now(),
             failing: false,
+            fullness: Fullness::default(),
             must_reset: true,
             must_cut: false,
             log,
@@ -127,7 +119,7 @@ impl Batches {
     pub(super) fn write(&mut self, taken: Taken) -> Outcome {
         let Taken { mut operations, later } = taken;
         let suspects = self.suspects.among(&later);
-        let (mut undo, mut left_out) = (Undo::All, LeftOut::default());
+        let (mut undo, mut left_out, mut full) = (Undo::All, LeftOut::default(), None);
         let tried = loop {
             match self.try_batch(&mut operations, &later, undo, &left_out) {
                 Err(Failed::Operation) if undo == Undo::All => undo = Undo::Each,
@@ -139,17 +131,23 @@ impl Batches {
                         self.damages.push(Damage { key, why });
                     }
                 }
+                Err(Failed::Full(culprit, why)) => {
+                    left_out.add_full(culprit);
+                    full = Some(why);
+                }
                 tried => break tried,
             }
         };
         self.failing = tried.is_err();
-        let takes = tried.is_ok() && left_out.takes_any_of(operations.len());
+        let is_full = self.fullness.note(full.is_some(), Instant::now());
+        let takes = tried.is_ok() && !is_full && left_out.takes_any_of(operations.len());
+        let waiting = if tried.is_ok() { left_out.waiting(&mut operations) } else { Vec::new() };
         let (undone, result) = match tried {
             Ok(undone) => (undone, Ok(())),
             Err(failed) => (left_out.rest(later), Err(failed.why())),
         };
         self.suspects.forget_done(suspects, &undone);
-        Outcome { operations, undone, result, takes }
+        Outcome { operations, waiting, undone, result, full, takes }
     }
 
     /// Writes a batch or nothing of it.
@@ -217,8 +215,8 @@ impl Batches {
         Ok(failed)
     }
 
-    /// Runs one operation. A failure of the disk fails the batch. So does damage: SQLite writes nothing more in a
-    /// transaction that has met some.
+    /// Runs one operation. A failure of the disk fails the batch. So does damage, as SQLite writes nothing more in a
+    /// transaction that has met some, and a file without room, as it undoes that transaction.
     fn run(
         &self,
         undo: Undo,
@@ -232,6 +230,7 @@ impl Batches {
         match &ran {
             Ok(()) => {}
             Err(error) if is_damage(error) => return Err(Failed::Damaged(it, error.into())),
+            Err(error) if is_full(error) => return Err(Failed::Full(it, error.into())),
             Err(error) if self.connection.is_autocommit() || is_of_disk(error) => return Err(error.into()),
             Err(_) if undo == Undo::All => return Err(Failed::Operation),
             Err(_) => drop(self.connection.prepare_cached("ROLLBACK TO operation")?.execute(())?),
@@ -302,13 +301,15 @@ impl Batches {
         if self.failing {
             return RETRY;
         }
-        self.space.due().unwrap_or_else(|| NOTE_TIME.saturating_sub(self.written.elapsed()))
+        let full = self.fullness.lasts(Instant::now());
+        full.or_else(|| self.space.due()).unwrap_or_else(|| NOTE_TIME.saturating_sub(self.written.elapsed()))
     }
 
     /// Returns whether a batch has to be written though nothing waits: to find out whether the disk takes something
     /// again, or to note the time.
     pub(super) fn needs_a_batch(&self) -> bool {
-        self.failing || self.written.elapsed() >= NOTE_TIME
+        let is_over = self.fullness.lasts(Instant::now()) == Some(Duration::ZERO);
+        self.failing || is_over || self.written.elapsed() >= NOTE_TIME
     }
 
     /// Gives a little space back, if there is any that is worth it.

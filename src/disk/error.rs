@@ -24,9 +24,7 @@ impl From<&rusqlite::Error> for Unavailable {
             // SQLite's words say nothing of what was read.
             rusqlite::Error::FromSqlConversionFailure(_, _, why) => why.to_string().into(),
             // Nor do they say which of both.
-            _ if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-                "the disk is full, or the file has reached store.max_store_bytes".into()
-            }
+            _ if is_full(error) => "the disk is full, or the file has reached store.max_store_bytes".into(),
             _ => error.to_string().into(),
         })
     }
@@ -57,6 +55,11 @@ pub(super) fn damaged(why: &str) -> String {
         "it is damaged: {why}; no task was changed. Save what can be read with `taskgate store export FILE`, then restore a \
          backup, or move the file and what stands beside it away to begin without its tasks"
     )
+}
+
+/// Returns whether an error says that there is no room. What needs no more room can still be done.
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
 }
 
 /// Returns whether an error is the disk's, and not that of one operation. Where the file may not grow, what needs no

@@ -1,4 +1,4 @@
-//! Why a batch failed, and what of it is left out when it is tried again.
+//! What has become of a batch: why it failed, and what of it is left out when it is tried again.
 
 use std::{
     collections::HashMap,
@@ -16,6 +16,27 @@ const MAX_DAMAGED: usize = 8;
 
 /// How long reads of the disk may fail before what they say is taken for damage.
 const PASSING: Duration = Duration::from_secs(3);
+
+/// How long the file counts as full after something has found no room: longer than the end of a task waits for another
+/// try, so that `/readyz` does not change back and forth.
+const FULL_FOR: Duration = Duration::from_secs(6);
+
+/// Until when the file counts as full, if it does.
+#[derive(Debug, Default)]
+pub(super) struct Fullness(Option<Instant>);
+
+impl Fullness {
+    /// Notes whether a part of a batch has found no room. Returns whether the file counts as full.
+    pub(super) fn note(&mut self, found_no_room: bool, now: Instant) -> bool {
+        self.0 = if found_no_room { Some(now + FULL_FOR) } else { self.0.filter(|until| now < *until) };
+        self.0.is_some()
+    }
+
+    /// Returns for how long it still does, or nothing where it does not; zero until the next batch has noted the end.
+    pub(super) fn lasts(&self, now: Instant) -> Option<Duration> {
+        self.0.map(|until| until.saturating_duration_since(now))
+    }
+}
 
 /// Work that has met damage, and since when.
 #[derive(Debug, Default)]
@@ -41,6 +62,21 @@ impl Suspects {
     }
 }
 
+/// What has become of a batch.
+pub(super) struct Outcome {
+    /// Its operations, which are to be told.
+    pub operations: Vec<Operation>,
+    /// Operations for the next batch.
+    pub waiting: Vec<Operation>,
+    /// Work that was not done.
+    pub undone: Vec<(LaterKey, Later)>,
+    pub result: Result<(), Unavailable>,
+    /// Why a part of it has found no room, if one has.
+    pub full: Option<Unavailable>,
+    /// Whether the file takes writes: not where it is full, or each operation has met damage.
+    pub takes: bool,
+}
+
 /// What the failure of one operation undoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undo {
@@ -61,6 +97,8 @@ pub(super) enum Failed {
     Operation,
     /// This part of it has met damage, and would each time.
     Damaged(Culprit, Unavailable),
+    /// The file has no room for this part of it.
+    Full(Culprit, Unavailable),
 }
 
 /// A part of a batch, by its number.
@@ -73,7 +111,7 @@ pub(super) enum Culprit {
 impl Failed {
     pub(super) fn why(self) -> Unavailable {
         match self {
-            Self::Batch(why) | Self::Damaged(_, why) => why,
+            Self::Batch(why) | Self::Damaged(_, why) | Self::Full(_, why) => why,
             Self::Operation => Unavailable("an operation has failed".into()),
         }
     }
@@ -91,10 +129,12 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-/// The parts of a batch that have met damage.
+/// The parts of a batch that have met damage, or found no room.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     operations: Vec<usize>,
+    /// The operation that found no room. Those behind it wait for the next batch.
+    full: Option<usize>,
     /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged
     /// work has no batch tried more than once for it.
     later: Option<usize>,
@@ -112,6 +152,20 @@ impl LeftOut {
         self.operations.len() <= MAX_DAMAGED
     }
 
+    /// Leaves out what found no room, and what stands behind it: each batch then writes at least what fits, such as the
+    /// removal of what has expired.
+    pub(super) fn add_full(&mut self, culprit: Culprit) {
+        match culprit {
+            Culprit::Operation(at) => self.full = Some(at),
+            Culprit::Later(at) => (self.later, self.tries_again) = (Some(at), true),
+        }
+    }
+
+    /// Takes those out that wait for the next batch.
+    pub(super) fn waiting(&self, all: &mut Vec<Operation>) -> Vec<Operation> {
+        self.full.map(|at| all.split_off(at + 1)).unwrap_or_default()
+    }
+
     /// Has the work that was left out last tried again with the next batch.
     pub(super) fn try_again(&mut self) {
         self.tries_again = true;
@@ -122,7 +176,8 @@ impl LeftOut {
         &self,
         all: &'a mut [Operation],
     ) -> impl Iterator<Item = (usize, &'a mut Operation)> + use<'a, '_> {
-        all.iter_mut().enumerate().filter(|(at, _)| !self.operations.contains(at))
+        let those = self.full.unwrap_or(all.len());
+        all.iter_mut().enumerate().take(those).filter(|(at, _)| !self.operations.contains(at))
     }
 
     /// Returns whether some of so many operations are not left out, or there are none at all.
@@ -138,10 +193,12 @@ impl LeftOut {
         all.iter().enumerate().take(self.later.unwrap_or(all.len()))
     }
 
-    /// Returns the work that was not tried, as it stands behind damaged work.
+    /// Returns the work that was not done, as it stands behind what was left out. What is tried again comes last, so
+    /// that it keeps no other from the disk.
     pub(super) fn behind(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
-        let from = |at: usize| if self.tries_again { at } else { at + 1 };
-        self.later.map(|at| all[from(at)..].to_vec()).unwrap_or_default()
+        let Some(at) = self.later else { return Vec::new() };
+        let culprit = self.tries_again.then(|| all[at].clone());
+        all[at + 1..].iter().cloned().chain(culprit).collect()
     }
 
     /// Returns all work but what was left out.

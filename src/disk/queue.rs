@@ -161,6 +161,13 @@ impl Queue {
         Ok(())
     }
 
+    /// Takes back operations that a batch left for the next one.
+    pub(super) fn put_back(&mut self, waiting: Vec<Operation>) {
+        for operation in waiting.into_iter().rev() {
+            if operation.is_bulk { &mut self.bulk } else { &mut self.small }.push_front(operation);
+        }
+    }
+
     /// Adds work that can wait, and returns whether it is the only such work.
     pub(super) fn push_later(&mut self, key: LaterKey, work: Later) -> bool {
         if self.later.insert(key, work).is_none() {

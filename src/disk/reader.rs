@@ -4,8 +4,9 @@ use std::{
     collections::VecDeque,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread,
+    time::Duration,
 };
 
 use parking_lot::{Condvar, Mutex};
@@ -17,6 +18,8 @@ use super::Unavailable;
 const THREADS: usize = 2;
 /// How many reads may wait.
 const MAX_WAITING: usize = 4096;
+/// How long the end waits for reads: a disk that hangs must not keep the process.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Something to read.
 pub(super) type Read = Box<dyn FnOnce(&Connection) + Send>;
@@ -25,7 +28,9 @@ pub(super) type Read = Box<dyn FnOnce(&Connection) + Send>;
 #[derive(Debug)]
 pub(super) struct Readers {
     shared: Arc<Shared>,
-    threads: Vec<thread::JoinHandle<()>>,
+    threads: Vec<thread::ThreadId>,
+    /// Disconnected when all threads have ended.
+    ended: Mutex<mpsc::Receiver<()>>,
 }
 
 #[derive(Default)]
@@ -49,8 +54,8 @@ impl std::fmt::Debug for Shared {
 impl Readers {
     /// Opens the connections and starts the threads.
     pub(super) fn start(path: &Path) -> Result<Self, Box<dyn std::error::Error>> {
-        let shared = Arc::new(Shared::default());
-        let mut readers = Self { shared, threads: Vec::new() };
+        let (ends, ended) = mpsc::channel();
+        let mut readers = Self { shared: Arc::default(), threads: Vec::new(), ended: Mutex::new(ended) };
         for number in 0..THREADS {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
@@ -60,9 +65,13 @@ impl Readers {
             connection.pragma_update(None, "mmap_size", 0)?;
             connection.pragma_update(None, "cell_size_check", true)?;
             connection.pragma_update(None, "query_only", true)?;
-            let shared = Arc::clone(&readers.shared);
+            let (shared, ends) = (Arc::clone(&readers.shared), ends.clone());
             let thread = thread::Builder::new().name(format!("disk-read-{number}"));
-            readers.threads.push(thread.spawn(move || serve(&shared, &connection))?);
+            let spawned = thread.spawn(move || {
+                serve(&shared, connection);
+                drop(ends);
+            })?;
+            readers.threads.push(spawned.thread().id());
         }
         Ok(readers)
     }
@@ -81,17 +90,23 @@ impl Readers {
 
 impl Drop for Readers {
     fn drop(&mut self) {
-        self.shared.queue.lock().closed = true;
+        let left = {
+            let mut queue = self.shared.queue.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.waiting)
+        };
         self.shared.wake.notify_all();
+        // Nobody waits for them: who does, keeps the file open.
+        drop(left);
         // The last owner may be a read itself.
-        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != thread::current().id()) {
-            // A thread has nothing to tell at its end.
-            let _ = thread.join();
+        if !self.threads.contains(&thread::current().id()) {
+            // Where it is not in time, the file is closed without them.
+            let _ = self.ended.lock().recv_timeout(CLOSE_TIMEOUT);
         }
     }
 }
 
-fn serve(shared: &Shared, connection: &Connection) {
+fn serve(shared: &Shared, connection: Connection) {
     loop {
         let read = {
             let mut queue = shared.queue.lock();
@@ -105,7 +120,7 @@ fn serve(shared: &Shared, connection: &Connection) {
         };
         // Its caller learns that it gave no answer. A panic of one read must not take the thread from all the others:
         // nothing waits for a thread that has ended, and once none is left, no read is answered.
-        if catch_unwind(AssertUnwindSafe(|| read(connection))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| read(&connection))).is_err() {
             tracing::error!("a read of the store has panicked");
         }
     }
@@ -141,6 +156,21 @@ mod tests {
         let batch =
             disk.read(|connection| connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)));
         assert!(batch.await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_read_that_hangs_does_not_keep_the_end_waiting() {
+        let (_folder, disk) = opened();
+        let ((go, hangs), (tell, begun)) = (mpsc::channel::<()>(), mpsc::channel());
+        let read = disk.begin_read(move |_| {
+            tell.send(()).expect("it is waited for");
+            Ok(hangs.recv().is_err())
+        });
+        begun.recv().expect("it has begun");
+        assert!(disk.close(), "nothing waited to be written");
+        drop(disk);
+        drop(go);
+        assert_eq!(read.expect("room").await, Ok(Ok(true)), "it was still read");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ mod batches;
 mod damaged;
 mod first_start;
 mod free_list;
+mod full;
 mod ids;
 
 use std::{

@@ -16,9 +16,10 @@ use rusqlite::Connection;
 
 use super::{
     Unavailable,
-    batch::{Batches, Outcome},
+    batch::Batches,
     cut::LogEnd,
     damage::Damages,
+    failed::Outcome,
     mark::Mark,
     queue::{Later, LaterKey, Next, Operation, Queue, Taken},
     standing::Standing,
@@ -36,8 +37,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    /// Disconnected when the thread has ended.
-    ended: Mutex<mpsc::Receiver<()>>,
+    /// Disconnected when the thread has ended; taken out by who waits for that.
+    ended: Mutex<Option<mpsc::Receiver<()>>>,
 }
 
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Writer {
             serving.is_whole.store(serve(&serving, batches, damages, &observer), Ordering::Relaxed);
             drop((end, ends));
         })?;
-        Ok(Self { shared, ended: Mutex::new(ended) })
+        Ok(Self { shared, ended: Mutex::new(Some(ended)) })
     }
 
     /// Puts an operation into the queue.
@@ -98,8 +99,11 @@ impl Writer {
     pub(super) fn close(&self) -> bool {
         self.shared.queue.lock().close();
         self.shared.wake.notify_all();
-        let has_ended = self.ended.lock().recv_timeout(CLOSE_TIMEOUT) == Err(mpsc::RecvTimeoutError::Disconnected);
-        has_ended && self.shared.is_whole.load(Ordering::Relaxed)
+        // A disk that hangs is waited for once.
+        if let Some(ended) = self.ended.lock().take() {
+            let _ = ended.recv_timeout(CLOSE_TIMEOUT);
+        }
+        self.shared.is_whole.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_available(&self) -> bool {
@@ -134,6 +138,7 @@ impl Drop for End {
                 took: Duration::ZERO,
                 failed: Some("the thread that writes has panicked, and only a restart of taskgate begins another one"),
                 was_available,
+                is_available: false,
                 file_bytes: 0,
                 log_bytes: 0,
                 backlog: left.len(),
@@ -150,19 +155,21 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
     let mut in_vain = 0;
     while let Some(taken) = next(shared, &mut batches, observer) {
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
-        let Outcome { operations, undone, result, takes } = batches.write(taken);
+        let Outcome { operations, waiting, undone, result, full, takes } = batches.write(taken);
         let was_available = shared.available.swap(takes, Ordering::Relaxed);
         shared.used.store(batches.used_bytes(), Ordering::Relaxed);
         in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
         let (backlog, is_closed) = {
             let mut queue = shared.queue.lock();
+            queue.put_back(waiting);
             (queue.again(undone, in_vain > 0), queue.is_closed())
         };
         observer.emit(events::BatchWritten {
-            operations: count,
+            operations: operations.len(),
             took: begun.elapsed(),
-            failed: result.as_ref().err().map(|Unavailable(why)| &**why),
+            failed: result.as_ref().err().or(full.as_ref()).map(|Unavailable(why)| &**why),
             was_available,
+            is_available: takes,
             file_bytes: batches.file_bytes(),
             log_bytes: batches.log_bytes(),
             backlog,

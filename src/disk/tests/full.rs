@@ -1,0 +1,85 @@
+//! A file that may not grow: what needs no room is written, whatever else needs some.
+
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use super::{Disk, Folder, closed};
+use crate::{
+    disk::{LaterKey, OpenOptions, Unavailable},
+    observe::Observer,
+};
+
+const MAX_BYTES: u64 = 1 << 20;
+/// The bytes of a row.
+const SMALL: i64 = 10_000;
+/// The bytes of one that finds no room where a few rows have gone.
+const LARGE: i64 = 100_000;
+
+async fn put(disk: &Disk, id: i64, bytes: i64) -> Result<(), Unavailable> {
+    disk.write(move |connection| connection.execute("INSERT INTO chunks VALUES (?1, zeroblob(?2))", (id, bytes)))
+        .await
+        .map(drop)
+}
+
+async fn remove(disk: &Disk, first: i64, last: i64) -> Result<usize, Unavailable> {
+    disk.write(move |connection| connection.execute("DELETE FROM chunks WHERE id BETWEEN ?1 AND ?2", [first, last]))
+        .await
+}
+
+/// Waits until the row is there, or is not.
+async fn wait_for(disk: &Disk, id: i64, is_there: bool) {
+    let read = move |connection: &Connection| {
+        connection.query_row("SELECT count(*) FROM chunks WHERE id = ?1", [id], |row| row.get::<_, bool>(0))
+    };
+    while disk.read(read).await != Ok(is_there) {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+fn later(disk: &Disk, row: u128, run: impl Fn(&Connection) -> rusqlite::Result<usize> + Send + Sync + 'static) {
+    let key = LaterKey { kind: "test", row, task: None };
+    disk.later(key, Arc::new(move |connection| run(connection).map(drop)));
+}
+
+#[tokio::test]
+async fn what_finds_no_room_keeps_nothing_else_from_the_disk_and_the_file_is_full_until_it_does() {
+    let folder = Folder::new();
+    let options = OpenOptions { max_bytes: MAX_BYTES, ..folder.options(None, &[]) };
+    let observer = Arc::<Observer>::default();
+    let (disk, _) = Disk::open(&options, &observer).expect("new");
+    let mut rows = 0;
+    while put(&disk, rows, SMALL).await.is_ok() {
+        rows += 1;
+    }
+    assert!(rows > 50 && !disk.is_available(), "{rows} rows");
+    // Work that can wait, in one batch: some that finds no room, the removal of a row, and more of both.
+    for row in [0, 2] {
+        let id = 1000 + i64::try_from(row).expect("small");
+        later(&disk, row, move |rows| rows.execute("INSERT INTO chunks VALUES (?1, zeroblob(?2))", (id, LARGE)));
+    }
+    for (row, id) in [(1, 0), (3, 1)] {
+        later(&disk, row, move |rows| rows.execute("DELETE FROM chunks WHERE id = ?1", [id]));
+    }
+    // Operations, in one batch: each fails or is done for itself.
+    let (first, no_room, again, last) =
+        tokio::join!(remove(&disk, 2, 2), put(&disk, 2000, LARGE), put(&disk, 2001, LARGE), remove(&disk, 3, 3));
+    assert_eq!((first, last), (Ok(1), Ok(1)));
+    for refused in [no_room, again] {
+        assert!(refused.expect_err("there is no room").0.contains("full"));
+    }
+    wait_for(&disk, 0, false).await;
+    wait_for(&disk, 1, false).await;
+    let metrics = observer.open_metrics();
+    assert!(!disk.is_available() && metrics.contains("taskgate_disk_unavailable 1"), "{metrics}");
+    // Once there is room the work is done, and the file is not full any more.
+    remove(&disk, 4, 40).await.expect("it needs no room");
+    for id in [1000, 1002] {
+        wait_for(&disk, id, true).await;
+    }
+    while !disk.is_available() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(observer.open_metrics().contains("taskgate_disk_unavailable 0"));
+    closed(disk);
+}
