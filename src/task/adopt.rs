@@ -13,7 +13,6 @@ use super::{
     calls::Stop,
     create::MAX_REPLIES,
     runner::{Beginning, MAX_KEPT, Runner, Running},
-    state::GIVEN_UP,
     ttl::Lifetime,
 };
 use crate::{
@@ -125,9 +124,7 @@ impl Engine {
 impl Adopted {
     /// Ends the task without a word: its call is answered or cancelled without it, and its client does not know of it.
     pub(super) async fn give_up(self) {
-        let Self { task, runner: Runner { engine, .. }, .. } = self;
-        engine.calls.mark_told(task.id);
-        engine.finish(&task.owner, task.id, Change::give_up(), Some(GIVEN_UP)).await;
+        self.runner.end_unacknowledged().await;
     }
 
     /// Leaves the call, which runs in `session`, to a task of its own. Its progress may have grown while the task was

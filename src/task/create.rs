@@ -32,7 +32,8 @@ pub struct CreatedTask {
     pub task: Task,
     /// What its client is told of its time.
     pub outlook: Outlook,
-    /// Starts the call when it is dropped: the acknowledgement is on its way to the client, or cannot be sent.
+    /// Starts the call when it is sent to: the acknowledgement is on its way. Dropped, it starts the call of a client
+    /// with a session, and cancels that of a client without one, which has left.
     pub start: oneshot::Sender<()>,
 }
 
@@ -157,7 +158,7 @@ struct Insertion {
 }
 
 impl Insertion {
-    /// Inserts the task, and leaves its call to the runner, which starts when the returned sender is dropped.
+    /// Inserts the task, and leaves its call to the runner, which the returned sender starts.
     async fn insert(self) -> Result<oneshot::Sender<()>, NotCreated> {
         let Self { task, runner, request, admission, task_admission } = self;
         let (engine, caller) = (Arc::clone(&runner.engine), Arc::clone(&runner.caller));

@@ -11,7 +11,7 @@ use tokio::{
 
 use super::{
     CallSession, Change, Engine, TaskId, TaskWriter, calls::Stop, desk::AskingCall, input::QuestionOrigin, pace::Pace,
-    status_message,
+    state::GIVEN_UP, status_message,
 };
 use crate::{
     config::Tool,
@@ -84,7 +84,8 @@ pub(super) struct Beginning {
 }
 
 impl Runner {
-    /// Runs the call. `started` resolves when the task has been acknowledged, `stopped` when its call has to stop.
+    /// Runs the call. `started` resolves when the task has been acknowledged, or with an error where the sender is
+    /// dropped; `stopped` resolves when its call has to stop.
     pub(super) async fn run(
         mut self,
         request: Message,
@@ -96,8 +97,9 @@ impl Runner {
         tokio::select! {
             biased;
             _ = &mut stopped => return,
-            // An error is the usual case: the sender is dropped with the answer that carried it.
-            _ = started => {}
+            begun = started => if begun.is_err() && self.is_cancelled_by_leaving() {
+                return self.end_unacknowledged().await;
+            },
             // A client that does not take the answer must not keep the turn from others.
             () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => {}
         }
@@ -292,6 +294,18 @@ impl Runner {
         let text: Arc<str> = text.into();
         let changed = self.engine.change(self.owner(), self.id, |_| Some(Change::Message(Arc::clone(&text)))).await;
         matches!(changed, Ok(Some(_)))
+    }
+
+    /// Returns whether a client that leaves before the acknowledgement cancels its call: one without a session does
+    /// (revision 2026-07-28, "Cancellation"). In a session the sender is dropped with the answer that carried it.
+    fn is_cancelled_by_leaving(&self) -> bool {
+        self.caller.session.is_none() && self.restored.is_none()
+    }
+
+    /// Ends the task without a word, as its client does not know of it.
+    pub(super) async fn end_unacknowledged(&self) {
+        self.engine.calls.mark_told(self.id);
+        self.engine.finish(self.owner(), self.id, Change::give_up(), Some(GIVEN_UP)).await;
     }
 
     /// Ends the task as [`Engine::finish`] does.

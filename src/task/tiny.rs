@@ -6,8 +6,8 @@ use http::HeaderMap;
 use uuid::Uuid;
 
 use super::{
-    AskedTtl, CallSession, Clock, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated, Outlook,
-    PendingResponse, State, Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
+    AskedTtl, CallSession, Clock, CreatedTask, End, Ending, Engine, Limits, MaxWaiters, Missing, NewTask, NotCreated,
+    Outlook, PendingResponse, State, Task, TaskId, TaskWriter, ToolCall, WaitLimit, WaitingRequest, Watch,
     state::tests::result,
     status_message,
     store::{MaxKept, MemoryStore, PageOrder},
@@ -17,7 +17,7 @@ use crate::{
     flow::Capacity,
     limit::Totals,
     observe::events::Ended,
-    session::{self, Session, StreamItem},
+    session::{self, Caller, Session, StreamItem},
     wire::{Message, Parts},
 };
 
@@ -104,14 +104,15 @@ pub(crate) fn unlimited() -> Limits {
 
 /// Creates a task of `session`, and starts its call, which is never answered.
 pub(super) async fn create(engine: &Arc<Engine>, session: &Arc<Session>) -> Result<Task, NotCreated> {
-    create_with(engine, session, &Tiny).await
+    create_with(engine, session, &session.caller, &Tiny).await.map(|created| created.task)
 }
 
 async fn create_with(
     engine: &Arc<Engine>,
     session: &Arc<Session>,
+    caller: &Arc<Caller>,
     writer: &'static dyn TaskWriter,
-) -> Result<Task, NotCreated> {
+) -> Result<CreatedTask, NotCreated> {
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"run","params":{"name":"tool"}}"#;
     let request = Message::parse(request.into()).expect("a request");
     let tool = Arc::new(Tool::default());
@@ -125,9 +126,7 @@ async fn create_with(
         admission: Some(admission),
     };
     let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
-    let created =
-        engine.create(&session.caller, CallSession::Own(session.upstream_session.hold()), call, wanted).await?;
-    Ok(created.task)
+    engine.create(caller, CallSession::Own(session.upstream_session.hold()), call, wanted).await
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,6 +186,35 @@ async fn a_client_that_is_told_of_a_task_without_asking_has_not_polled_it() {
     assert_eq!(polls.filter(|is_excessive| *is_excessive).count(), 1, "the hundredth of those who asked");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_without_a_session_that_leaves_before_it_knows_of_its_task_cancels_the_call() {
+    let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
+    let store = MemoryStore::new(max, clock, Arc::default());
+    let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
+    let Caller { owner, who, account, upstream, client, .. } = &*session.caller;
+    let (owner, who, account) = (owner.clone(), Arc::clone(who), Arc::clone(account));
+    let (upstream, client, no_session) = (Arc::clone(upstream), *client, None);
+    let caller = Arc::new(Caller { owner, who, account, upstream, client, session: no_session });
+    let is_called = |task| session.upstream_session.say(word("notifications/message", task).expect("a message"));
+    for leaves in [true, false] {
+        let CreatedTask { task, start, .. } = create_with(&engine, &session, &caller, &Tiny).await.expect("room");
+        let mut watch = engine.watch(&caller.owner, task.id).expect("room");
+        if leaves {
+            drop(start);
+            watch.changed().await;
+            let task = engine.look(&caller.owner, task.id).await.expect("kept");
+            assert!(task.was_given_up(), "{task:?}");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert!(!is_called(task.id), "the server is not called");
+        } else {
+            start.send(()).expect("it is waited for");
+            while !is_called(task.id) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
 /// Panics when it is to tie a message to a task.
 #[derive(Debug)]
 struct Mistaken;
@@ -222,7 +250,7 @@ async fn a_task_whose_call_makes_taskgate_panic_fails_and_says_whose_mistake_it_
     let (clock, max) = (Clock::start(), MaxKept::of_tasks(usize::MAX, usize::MAX));
     let store = MemoryStore::new(max, clock, Arc::default());
     let (engine, session) = (Engine::start(Arc::new(store), clock, unlimited(), Arc::default()), session::alone());
-    let task = create_with(&engine, &session, &Mistaken).await.expect("room");
+    let task = create_with(&engine, &session, &session.caller, &Mistaken).await.expect("room").task;
     let (owner, who) = (&session.caller.owner, &session.caller.who);
     let mut watch = engine.watch(owner, task.id).expect("room");
     while !session.upstream_session.say(word("notifications/message", task.id).expect("a message")) {

@@ -109,7 +109,8 @@ impl Modern {
         let call = ToolCall { message, headers, modern: generation.is_modern() };
         let created = self.engine.create(&request.caller, session, call, wanted).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
-        drop(created.start);
+        // Where the runner has ended, the task was cancelled meanwhile.
+        let _ = created.start.send(());
         Ok(request.result(&tasks::created(&created.task, &created.outlook)))
     }
 }
