@@ -1,10 +1,12 @@
 //! The tasks that run in this process, and how they end.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::{
@@ -80,6 +82,8 @@ pub struct Engine {
     pub(super) tool_times: ToolTimes,
     /// Notified when a task may have been removed.
     removals: Arc<Notify>,
+    /// The tasks whose cancellation the store has not taken, and gets again.
+    pub(super) cancelling: Mutex<HashSet<TaskId>>,
 }
 
 impl Engine {
@@ -102,6 +106,7 @@ impl Engine {
             wakes,
             tool_times: ToolTimes::default(),
             removals,
+            cancelling: Mutex::default(),
         });
         tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
         engine

@@ -173,6 +173,20 @@ async fn a_cancellation_holds_or_says_that_it_may_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cancellation_that_the_store_does_not_take_is_tried_again_once_however_often_it_is_asked_for() {
+    let Setup { engine, session, store } = Setup::new(Kind::Memory, Fault::Fails { at: 1, count: 100 }).await;
+    let task = create(&engine, &session).await.expect("available");
+    for _ in 0..20 {
+        let refused = engine.cancel(&session.caller.owner, &session.caller.who, task.id).await;
+        assert!(matches!(refused, Err(NotCancelled::Missing(Missing::Unavailable))), "{refused:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(engine.ledger.untaken(), 1);
+    engine.without_tasks(&session.caller.owner).await;
+    assert!(store.calls() > 100 && engine.ledger.untaken() == 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() {
     at_every_call(async |setup| {
         if setup.create().await.is_err() {

@@ -152,13 +152,16 @@ impl Engine {
             Err(NotChanged::Unavailable(why)) => {
                 self.ledger.report_unavailable(&why);
                 // The store may have cancelled it: then its call must stop. If it has not, the client still wants it.
-                let (engine, owner) = (Arc::clone(self), owner.clone());
-                tokio::spawn(async move {
-                    let cancelled = engine.change_when_available(&owner, id, |_| Some(Change::cancel())).await;
-                    if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
-                        engine.take_out_cancelled(id);
-                    }
-                });
+                if self.cancelling.lock().insert(id) {
+                    let (engine, owner) = (Arc::clone(self), owner.clone());
+                    tokio::spawn(async move {
+                        let cancelled = engine.change_when_available(&owner, id, |_| Some(Change::cancel())).await;
+                        if matches!(cancelled, Ok(Some(_)) | Err(HasEnded(Ending::Cancelled))) {
+                            engine.take_out_cancelled(id);
+                        }
+                        engine.cancelling.lock().remove(&id);
+                    });
+                }
                 Err(NotCancelled::Missing(Missing::Unavailable))
             }
         }

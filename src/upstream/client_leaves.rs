@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::runtime::Handle;
 
-use super::{Exchange, Exchanges};
+use super::{Exchange, Exchanges, exchange::Carried};
 
 /// How often a task that carries an exchange checks whether the exchange has ended. An answer that ends soon after its
 /// response frees its connection; one that goes on is given up.
@@ -21,6 +21,7 @@ impl Exchange {
         if let (true, Ok(runtime)) = (self.all.is_open(self.number), Handle::try_current()) {
             let (all, number) = (Arc::clone(&self.all), self.number);
             let detached = runtime.spawn(async move {
+                let _carried = Carried { all: &all, number };
                 tokio::select! {
                     biased;
                     () = carrier => {}

@@ -123,6 +123,12 @@ impl Exchange {
         self.state.answered.load(Ordering::Acquire)
     }
 
+    /// Returns whether it was cancelled, and is still open.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.all.is_cancelled(self.number)
+    }
+
     /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
@@ -132,9 +138,9 @@ impl Exchange {
 }
 
 /// Ends an exchange whose work panics, as nothing else ends it.
-struct Carried<'a> {
-    all: &'a Exchanges,
-    number: u64,
+pub(super) struct Carried<'a> {
+    pub(super) all: &'a Exchanges,
+    pub(super) number: u64,
 }
 
 impl Drop for Carried<'_> {

@@ -231,6 +231,11 @@ impl Exchanges {
         !std::mem::replace(&mut open.cancelled, true)
     }
 
+    /// Returns whether an open exchange was cancelled.
+    pub(super) fn is_cancelled(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_some_and(|open| open.cancelled)
+    }
+
     /// Notes that only messages with its number belong to an exchange: no client waits for it.
     pub(super) fn set_apart(&self, number: u64) {
         if let Some(open) = self.open.lock().get_mut(&number) {

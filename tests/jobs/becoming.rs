@@ -187,6 +187,23 @@ async fn a_late_cancellation_of_the_call_does_not_cancel_the_job() {
 }
 
 #[tokio::test]
+async fn a_call_that_its_host_has_cancelled_becomes_no_job() {
+    let house = House::open(r#"tasks.job_after = "500ms""#).await;
+    let id = 77;
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "slow" } });
+    let cancelling = async {
+        let slow = house.upstream.held("slow").await.sse();
+        assert_eq!(house.host.notify("notifications/cancelled", json!({ "requestId": id })).await, 202);
+        // A call that begins later becomes one.
+        let (_other, _job) = house.job().await;
+        slow.abandoned().await;
+    };
+    let (answer, ()) = tokio::join!(house.host.post(body.to_string()), cancelling);
+    assert!(!answer.text().contains("job"), "{}", answer.text());
+    assert_eq!(house.upstream.count("notifications/cancelled"), 1, "the server is told once");
+}
+
+#[tokio::test]
 async fn jobs_of_a_session_end_with_it() {
     let house = House::open(SOON).await;
     let (slow, _job) = house.job().await;

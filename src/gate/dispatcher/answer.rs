@@ -239,6 +239,11 @@ impl Passing {
 
     /// Polls for what the host is helped with. Returns its heartbeat, or the response of a call that has become a job.
     fn poll_help(&mut self, cx: &mut Context<'_>, is_idle: bool) -> Option<Bytes> {
+        let is_cancelled = |call: &Call| call.exchange.is_cancelled();
+        if self.help.is_some() && self.call.as_ref().is_some_and(is_cancelled) {
+            // Its client does not wait for it any more.
+            self.help = None;
+        }
         let help = self.help.as_mut()?;
         match help.poll_next(cx, is_idle) {
             Poll::Ready(Due::Heartbeat(heartbeat)) => Some(heartbeat),

@@ -45,8 +45,8 @@ impl UpstreamSession {
         self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
     }
 
-    /// Cancels a call that no client waits for, and gives it up. Does nothing where its response has come: only what is
-    /// in progress may be cancelled.
+    /// Cancels a call that no client waits for, and gives it up. The server is told once, and not where its response has
+    /// come: only what is in progress may be cancelled.
     pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
         // It may still have to be sent.
         call.exchange.detach();
@@ -54,14 +54,16 @@ impl UpstreamSession {
             return;
         }
         let number = call.exchange.number;
-        self.inbound.exchanges.cancelling(number);
+        let is_new = self.inbound.exchanges.cancelling(number);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
             tokio::time::sleep_until(call.begun + HEAD_START).await;
         }
-        let message = cancelled(&number.to_string(), reason);
-        // A server that cannot be told will find out when the connection goes.
-        let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
+        if is_new && !call.exchange.is_answered() {
+            let message = cancelled(&number.to_string(), reason);
+            // A server that cannot be told will find out when the connection goes.
+            let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
+        }
         self.inbound.exchanges.cancel(number);
     }
 }

@@ -193,7 +193,11 @@ fn each(
         }
     };
     let mut place = 0;
-    while let Some((next, written)) = next_task(rescue, place + 1, end, |what| complain(&mut read, what)) {
+    loop {
+        // A task and its result are read at one moment, since a file in use goes on meanwhile. Where that fails, so does
+        // what is read.
+        let moment = connection.unchecked_transaction();
+        let Some((next, written)) = next_task(rescue, place + 1, end, |what| complain(&mut read, what)) else { break };
         place = next;
         let Ok((task, place_of_result)) = record::read(&written) else {
             complain(&mut read, &format!("the task at place {place} is not one"));
@@ -206,6 +210,8 @@ fn each(
             }
         }
         let raw = place_of_result.as_ref().map(|result| rows::get_result(connection, seals, place, result));
+        // Whoever takes a line may be slow, and the log of the file grows as long as a moment of it is read.
+        drop(moment);
         let result = match &raw {
             None => None,
             Some(Ok(raw)) => {
@@ -224,4 +230,60 @@ fn each(
         found(&Line { task: Record::of(&task, place_of_result.as_ref()), result })?;
     }
     Ok(read)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    };
+
+    use super::*;
+    use crate::task::{
+        Clock,
+        state::tests::{at, owner, result, task},
+        store::{
+            CallChange, MaxKept, Store as _,
+            file::testing::{folder, opened},
+        },
+    };
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn tasks_that_go_while_a_file_is_read_are_no_damage() {
+        let folder = folder();
+        let room = MaxKept::of_tasks(usize::MAX, usize::MAX);
+        let store = opened(&folder, room, None, Some(Clock::starting_at(1000))).await;
+        let rescue = Rescue::open(store.disk.path(), &[]).expect("readable");
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut tasks = 0;
+            while !ends.load(Ordering::Relaxed) {
+                let read = each(&rescue, &mut |what: &str| panic!("{what}"), |_| Ok(()));
+                tasks += read.expect("memory").tasks;
+            }
+            tasks
+        });
+        // More than stands in the row of its task.
+        let large = format!("[{}]", " ".repeat(2000));
+        for _ in 0..200 {
+            for _ in 0..10 {
+                let task = task(&owner());
+                store.insert(task.clone(), None).await.expect("available").expect("room");
+                let (change, end) = (result(large.clone()), result(large.clone()).end().cloned());
+                let next = task.after(&change, at(2000)).expect("not ended");
+                assert_eq!(store.replace(next, end, CallChange::Keep).await, Ok(true));
+            }
+            // As they go when they expire: each with its result.
+            let remove = |connection: &rusqlite::Connection| {
+                connection.execute("DELETE FROM chunks", ())?;
+                connection.execute("DELETE FROM tasks", ())
+            };
+            assert_eq!(store.disk.write(remove).await, Ok(10));
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let tasks = reading.await.expect("no damage");
+        assert!(tasks > 100, "{tasks} were read");
+    }
 }
