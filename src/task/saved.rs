@@ -217,8 +217,20 @@ fn to_text(bytes: &[u8]) -> String {
 }
 
 /// What the names of headers with credentials have in them.
-const SECRETS: [&str; 9] =
-    ["auth", "token", "secret", "key", "password", "credential", "cookie", "session", "signature"];
+const SECRETS: [&str; 12] = [
+    "auth",
+    "token",
+    "secret",
+    "key",
+    "password",
+    "credential",
+    "cookie",
+    "session",
+    "signature",
+    "jwt",
+    "assertion",
+    "oidc",
+];
 
 /// Returns whether a header may prove who the client is. Only a store that seals keeps it.
 fn is_credential(name: &HeaderName) -> bool {
@@ -236,6 +248,7 @@ mod tests {
         headers.append("x-trace", HeaderValue::from_static("two"));
         headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer secret-token"));
         headers.insert("x-api-key", HeaderValue::from_static("secret-key"));
+        headers.insert("x-amzn-oidc-data", HeaderValue::from_static("secret-claims"));
         let who = Observer::default().who(Some("ann"), Uuid::nil(), &"/mcp".into());
         let client = ClientCapabilities { roots: true, ..ClientCapabilities::default() };
         CallHead::of(&CallFacts {

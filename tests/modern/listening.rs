@@ -1,11 +1,12 @@
 //! `subscriptions/listen`.
 
+use rustix::process::Signal;
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Options, Upstream},
+    kit::{Gate, Options, Upstream, Wrapped},
 };
 
 #[tokio::test]
@@ -132,4 +133,24 @@ async fn what_subscriptions_keep_is_bounded_in_bytes() {
         assert_eq!((status, code), (200, -32603));
         assert!(why.contains("64MiB"), "{why}");
     }
+}
+
+#[tokio::test]
+async fn on_a_channel_a_subscription_that_taskgate_tears_down_is_cancelled_and_answered() {
+    let upstream = Upstream::sse().await;
+    let url = upstream.url();
+    let mut client = Wrapped::start(&["--upstream", &url]);
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let id = client.ask("subscriptions/listen", Modern::plain("").params(wanted)).await;
+    assert_eq!(client.message().await["method"], "notifications/subscriptions/acknowledged");
+    client.signal(Signal::TERM);
+    let cancelled = client.message().await;
+    assert_eq!(
+        (&cancelled["method"], &cancelled["params"]["requestId"]),
+        (&json!("notifications/cancelled"), &json!(id))
+    );
+    assert_eq!(cancelled["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
+    let closed = client.message().await;
+    assert_eq!((&closed["id"], &closed["result"]["resultType"]), (&json!(id), &json!("complete")), "{closed}");
+    client.end().await;
 }

@@ -20,7 +20,7 @@ use crate::{
     wire::{
         Edits, Message, Method, RpcError, headers_cost, ids,
         object::{Members, quote},
-        response::result_response,
+        response::{cancelled, result_response},
         uri::is_part_of,
     },
 };
@@ -205,11 +205,11 @@ impl Subscription {
             tokio::select! {
                 () = self.to.left() => break,
                 () = self.modern.stopping.cancelled() => {
-                    self.end();
+                    self.tear_down();
                     break;
                 }
                 () = self.lease.guard.get().lost() => {
-                    self.end();
+                    self.tear_down();
                     break;
                 }
                 Some(news) = watched.next() => {
@@ -231,7 +231,7 @@ impl Subscription {
                         }
                     }
                     Err(RecvError::Closed) => {
-                        self.end();
+                        self.tear_down();
                         break;
                     }
                 },
@@ -240,10 +240,8 @@ impl Subscription {
         self.resources(false);
     }
 
-    /// Ends the stream of itself (section "Graceful Closure").
-    fn end(&self) {
-        let document = closure(&self.request.id, &self.lease.pooled.facts);
-        self.to.respond(StatusCode::OK, document.into());
+    fn tear_down(&self) {
+        tear_down(&self.request, &self.to, &self.lease.pooled.facts);
     }
 
     /// Has the server tell of the resources, or stop it.
@@ -252,11 +250,18 @@ impl Subscription {
     }
 }
 
-/// Returns the response that ends a subscription, whose raw id is `id`, on taskgate's side (section "Graceful
-/// Closure").
-pub(super) fn closure(id: &str, facts: &ServerFacts) -> Bytes {
+/// Ends a subscription on taskgate's side: with a response (section "Graceful Closure"), and on a channel with a
+/// notification before it (section "Cancellation").
+pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
+    let id = &request.id;
+    if request.on_channel {
+        let torn_down = Message::parse(cancelled(id, "taskgate has ended the subscription"));
+        // What taskgate has written can be read.
+        torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)).into_iter().for_each(|tagged| to.say(tagged));
+    }
     let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
-    result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#))
+    let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));
+    to.respond(StatusCode::OK, response.into());
 }
 
 /// Returns a change with the id of the subscription.

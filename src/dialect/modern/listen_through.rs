@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, closure, tagged},
+    listen::{Filter, tagged, tear_down},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
@@ -112,7 +112,7 @@ impl Subscription {
             }
         };
         if goes_on {
-            self.respond(closure(&self.request.id, &self.lease.pooled.facts).into());
+            tear_down(&self.request, &self.to, &self.lease.pooled.facts);
         }
         if let Some(mut call) = self.call.take() {
             let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());

@@ -57,6 +57,7 @@ impl ChannelFront {
                 }
                 () = stop => {
                     ending.cancel();
+                    self.modern.stop();
                     self.lifecycle.end_all().await;
                     serving.await
                 }
