@@ -68,8 +68,8 @@ impl Readers {
             let (shared, ends) = (Arc::clone(&readers.shared), ends.clone());
             let thread = thread::Builder::new().name(format!("disk-read-{number}"));
             let spawned = thread.spawn(move || {
-                serve(&shared, connection);
-                drop(ends);
+                serve(&shared, &connection);
+                drop((connection, ends));
             })?;
             readers.threads.push(spawned.thread().id());
         }
@@ -106,7 +106,7 @@ impl Drop for Readers {
     }
 }
 
-fn serve(shared: &Shared, connection: Connection) {
+fn serve(shared: &Shared, connection: &Connection) {
     loop {
         let read = {
             let mut queue = shared.queue.lock();
@@ -120,7 +120,7 @@ fn serve(shared: &Shared, connection: Connection) {
         };
         // Its caller learns that it gave no answer. A panic of one read must not take the thread from all the others:
         // nothing waits for a thread that has ended, and once none is left, no read is answered.
-        if catch_unwind(AssertUnwindSafe(|| read(&connection))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| read(connection))).is_err() {
             tracing::error!("a read of the store has panicked");
         }
     }
