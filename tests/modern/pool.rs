@@ -176,6 +176,29 @@ async fn a_session_of_one_call_ends_when_taskgate_stops() {
     assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
 }
 
+#[tokio::test]
+async fn answers_on_the_get_stream_and_the_end_of_a_session_carry_the_credential_that_opened_it() {
+    for sessions in ["owner", "request"] {
+        let upstream = Upstream::sse().await;
+        let toml = format!("[[upstream]]\nurl = {:?}\nsessions = {sessions:?}\n", upstream.url());
+        let gate = Gate::configured(&toml).await;
+        let client = Modern::plain(&gate.url);
+        let client = Modern { http: client.http.with("authorization", "Bearer ann"), ..client };
+        let calling = tokio::spawn(async move { client.call("slow").await });
+        let (slow, stream) = (upstream.held("slow").await, upstream.get_stream().await);
+        for asked in ["ping", "unknown"] {
+            stream.event(&format!(r#"{{"jsonrpc":"2.0","id":"{asked}","method":"{asked}"}}"#)).await;
+            let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == asked).await;
+            assert_eq!(answer.header("authorization"), "Bearer ann", "{asked}");
+        }
+        slow.result(r#"{"content":[]}"#);
+        soon(calling).await.unwrap();
+        gate.stop().await;
+        let end = upstream.wait_for(|seen| seen.method == http::Method::DELETE).await;
+        assert_eq!(end.header("authorization"), "Bearer ann", "{sessions}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_in_flight_of_one_owner_are_bounded_and_keep_their_places_when_the_handshake_is_over() {
     let options = crate::kit::Options { sessions: false, ..crate::kit::Options::default() };

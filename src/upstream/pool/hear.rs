@@ -5,7 +5,6 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use ::http::HeaderMap;
 use tokio::sync::broadcast;
 
 use crate::{
@@ -37,7 +36,7 @@ pub(super) async fn hear(
                     refusal
                 };
                 // A server that does not take it goes on without an answer.
-                let _ = session.reply(reply, HeaderMap::new()).await;
+                let _ = session.reply(reply, session.headers_of_its_own()).await;
             }
             Some(Item::Message(message)) if message.method().is_change() && message.bytes().len() <= MAX_CHANGE => {
                 // The bytes may be a cut of a larger buffer.

@@ -141,6 +141,7 @@ impl SessionPool {
     ) -> Result<Arc<Pooled>, NoSession> {
         let Agreed { session, answer, .. } = agreed;
         // It ends the session where the server does not take the rest, or the client leaves.
+        let session = session.opened_with(headers);
         let pooled = self.pooled(session, facts(&answer), |_| Generation::Legacy, room)?;
         let initialized = Message::parse(INITIALIZED.into());
         let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
@@ -172,7 +173,7 @@ impl SessionPool {
         let session = Arc::new(session);
         let bad = |why| NoSession::failed(Failure::BadAnswer(why));
         let facts = facts.map_err(bad).and_then(|facts| self.slots.lock().note(&session).map(|()| facts));
-        let facts = facts.inspect_err(|_| session.close(HeaderMap::new()))?;
+        let facts = facts.inspect_err(|_| session.close(session.headers_of_its_own()))?;
         let (listened, listener) = (Arc::downgrade(&session), Arc::clone(session.outbox()));
         let generation = generation(&facts);
         let pooled = Pooled::new(session, facts, generation, room, self.id.clone(), Arc::clone(&self.observer));

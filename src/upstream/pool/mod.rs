@@ -214,7 +214,7 @@ impl SessionPool {
     pub fn close(&self) {
         let open = self.slots.lock().close();
         for session in open {
-            session.close(HeaderMap::new());
+            session.close(session.headers_of_its_own());
         }
     }
 }

@@ -200,7 +200,7 @@ impl Drop for Pooled {
         self.observer.emit(events::PooledSessionEnded { upstream: self.upstream.as_str() });
         // Closing needs the runtime, which may be gone.
         if tokio::runtime::Handle::try_current().is_ok() {
-            self.session.close_when_unused(HeaderMap::new());
+            self.session.close_when_unused(self.session.headers_of_its_own());
         }
     }
 }

@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use ::http::HeaderMap;
+use ::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -61,6 +61,8 @@ pub struct UpstreamSession {
     rounds: Option<Arc<Rounds>>,
     /// Whether the server keeps its side for a later process.
     kept: AtomicBool,
+    /// What goes with messages of taskgate's own, where calls of one credential alone are in the session.
+    credential: Option<HeaderValue>,
 }
 
 /// What a use of a session keeps.
@@ -88,12 +90,29 @@ impl UpstreamSession {
             closing: AtomicBool::new(false),
             rounds: None,
             kept: AtomicBool::new(false),
+            credential: None,
         }
     }
 
     /// Returns the link to a server of the modern generation, which has no sessions.
     fn modern(inbound: Inbound, link: Arc<dyn Link>) -> Self {
         Self { rounds: Some(Arc::default()), ..Self::new(inbound, link) }
+    }
+
+    /// Keeps the credential of `headers`, with which the session was opened, for messages of taskgate's own.
+    pub(super) fn opened_with(self, headers: &HeaderMap) -> Self {
+        // Copied, because the header may be a cut of a larger buffer.
+        let copy = headers.get(AUTHORIZATION).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
+        let credential = copy.map(|mut copy| {
+            copy.set_sensitive(true);
+            copy
+        });
+        Self { credential, ..self }
+    }
+
+    /// Returns the headers of messages of taskgate's own.
+    pub(super) fn headers_of_its_own(&self) -> HeaderMap {
+        self.credential.iter().map(|credential| (AUTHORIZATION, credential.clone())).collect()
     }
 
     /// Returns whether the server is of the modern generation, so that this is no more than the link to it.
@@ -323,7 +342,7 @@ impl Drop for UpstreamGuard {
         // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
         let last = self.session.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.session.closing.load(Ordering::SeqCst) {
-            self.session.close_unused(HeaderMap::new());
+            self.session.close_unused(self.session.headers_of_its_own());
         }
     }
 }
