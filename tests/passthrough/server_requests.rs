@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Upstream, house};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, soon};
 
 const REQUESTS: [(&str, &str); 4] = [
     (
@@ -67,4 +67,20 @@ async fn the_answer_to_a_server_request_goes_to_the_session_that_was_asked() {
         slow.result("{}").await;
         assert_eq!(answer.message().await["result"], json!({}));
     }
+}
+
+#[tokio::test]
+async fn a_ping_before_the_response_to_initialize_is_answered() {
+    let options = Options { answers: Answers::Sse, sessions: false, ..Options::default() };
+    let upstream = Upstream::start(options).await;
+    upstream.hold("initialize");
+    let gate = Gate::before(&upstream).await;
+    let connecting = tokio::spawn(async move { Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await });
+    let initialize = upstream.held("initialize").await.sse();
+    initialize.event(r#"{"jsonrpc":"2.0","id":"early","method":"ping"}"#).await;
+    let pong = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "early").await;
+    assert_eq!(pong.json()["result"], json!({}));
+    let server = r#""capabilities":{"tools":{}},"serverInfo":{"name":"test-server","version":"1.0"}"#;
+    initialize.result(&format!(r#"{{"protocolVersion":"2025-06-18",{server}}}"#)).await;
+    assert_eq!(soon(connecting).await.unwrap().status, 200);
 }

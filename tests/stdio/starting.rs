@@ -118,3 +118,15 @@ async fn a_child_that_ends_with_its_session_delays_no_start() {
     let log = log_of_sessions_that_end_by(async |client| drop(client.delete().await)).await;
     assert!(log.contains("child process ended") && !log.contains("wait"), "{log}");
 }
+
+#[tokio::test]
+async fn a_child_that_pings_before_it_answers_initialize_gets_its_answer() {
+    let tools = r#"*'"method":"initialize"'*)
+        echo '{"jsonrpc":"2.0","id":"early","method":"ping"}'
+        while IFS= read -r line; do note "$line"; case $line in *'"early"'*) break ;; esac; done
+        reply "$id" '{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"sh","version":"1"}}' ;;"#;
+    let children = Children::new(Script { tools, ..Script::default() });
+    let gate = children.gate("").await;
+    let client = Client::connect(&gate.url).await;
+    assert_eq!(text_of(&client, "pid").await, children.only().await.pid);
+}

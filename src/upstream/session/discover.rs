@@ -56,7 +56,8 @@ impl Handshake<'_> {
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound)?;
-        let answer = match tokio::time::timeout(SILENCE, ending(&mut probe, &inbound)).await {
+        let answering = ending(&mut probe, &inbound, &*guard.link, headers);
+        let answer = match tokio::time::timeout(SILENCE, answering).await {
             Ok(answered) => modern(answered).map_err(NotAgreed::Failed)?,
             Err(_) => None,
         };
@@ -65,7 +66,7 @@ impl Handshake<'_> {
         }
         let number = probe.number;
         let late = async {
-            let answered = ending(&mut probe, &inbound).await;
+            let answered = ending(&mut probe, &inbound, &*guard.link, headers).await;
             match modern(answered) {
                 Ok(Some(answer)) => answer,
                 Ok(None) | Err(_) => pending().await,
@@ -89,8 +90,8 @@ impl Handshake<'_> {
         let link = self.server.connect(inbound.clone(), self.vacancy).await.ok()?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound).ok()?;
-        let answered = tokio::time::timeout(SILENCE, ending(&mut probe, &inbound)).await.ok()?;
-        modern(answered).ok()?
+        let answering = ending(&mut probe, &inbound, &*guard.link, headers);
+        modern(tokio::time::timeout(SILENCE, answering).await.ok()?).ok()?
     }
 }
 

@@ -139,7 +139,8 @@ impl LinkGuard<'_> {
             let (number, headers) = (exchange.number, self.headers.clone());
             let outgoing = Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false };
             exchange.carry(self.link.request(outgoing));
-            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, ending(&mut exchange, inbound)).await {
+            let answering = ending(&mut exchange, inbound, &*self.link, self.headers);
+            let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, answering).await {
                 Ok(ending) => ending.map_err(NotAgreed::Failed)?,
                 Err(_) => return Err(NotAgreed::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
             };
@@ -195,11 +196,22 @@ fn offering(request: &Message, number: u64, version: Version) -> Bytes {
     edits.apply().into_bytes()
 }
 
-/// Waits for the response. What the server sends before it is kept for the GET stream.
-pub(super) async fn ending(exchange: &mut Exchange, inbound: &Inbound) -> Result<Message, Failure> {
+/// Waits for the response. What the server sends before it is kept for the GET stream, or answered where no client can
+/// answer it.
+pub(super) async fn ending(
+    exchange: &mut Exchange,
+    inbound: &Inbound,
+    link: &dyn Link,
+    headers: &HeaderMap,
+) -> Result<Message, Failure> {
     loop {
         match exchange.next().await {
-            Some(Item::Message(message)) => drop(inbound.queue(message)),
+            Some(Item::Message(message)) => {
+                if let Some(reply) = inbound.queue(message) {
+                    // A server that does not take it goes on without an answer.
+                    let _ = link.send(reply, headers.clone()).await;
+                }
+            }
             Some(Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(ending)) => return ending?.whole().await,
             None => return Err(Failure::Abandoned),

@@ -35,10 +35,10 @@ pub use rounds::{Next, Round};
 pub use saved::BrokenCall;
 pub use translate::{for_client, with_id};
 
-use self::rounds::Rounds;
+use self::{handshake::ending, rounds::Rounds};
 use super::{Exchanges, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
-    flow::{Item, Outbox},
+    flow::Outbox,
     wire::{Message, Method},
 };
 
@@ -253,17 +253,9 @@ impl UpstreamSession {
         self.set_apart(number);
         let _guard = ExchangeGuard { exchanges: Arc::clone(&self.inbound.exchanges), number };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
-        exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false }));
-        let answering = async {
-            loop {
-                match exchange.next().await {
-                    Some(Item::Message(message)) => drop(self.inbound.queue(message)),
-                    Some(Item::Silence | Item::Pause(_)) => {}
-                    Some(Item::End(ending)) => return ending?.whole().await,
-                    None => return Err(Failure::Abandoned),
-                }
-            }
-        };
+        let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
+        exchange.carry(self.link.request(outgoing));
+        let answering = ending(&mut exchange, &self.inbound, &*self.link, &headers);
         tokio::time::timeout(REQUEST_TIMEOUT, answering).await.unwrap_or(Err(Failure::TimedOut(REQUEST_TIMEOUT)))
     }
 
