@@ -89,6 +89,34 @@ async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscr
 }
 
 #[tokio::test]
+async fn a_subscription_ends_when_the_server_refuses_its_stream_as_it_has_forgotten_the_session() {
+    let capabilities = json!({ "tools": { "listChanged": true } });
+    let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;
+    let gate = Gate::before(&upstream).await;
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = Modern::plain(&gate.url).stream("subscriptions/listen", wanted);
+    let (server, _) = tokio::join!(upstream.get_stream(), stream.message());
+    server.raw("retry: 100\n\n").await;
+    upstream.forget_sessions();
+    drop(server);
+    assert_eq!(stream.message().await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_server_that_answers_the_first_request_for_a_stream_with_404_keeps_its_session() {
+    let upstream = Upstream::json().await;
+    upstream.hold("GET");
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let mut stream = client.stream("subscriptions/listen", wanted);
+    upstream.held("GET").await.status(404, &[], "");
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
+    client.call("echo").await;
+    assert_eq!(upstream.count("initialize"), 1);
+}
+
+#[tokio::test]
 async fn notifications_about_tasks_need_the_extension() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;

@@ -17,7 +17,7 @@ impl HttpSession {
     /// Keeps the GET stream open while the upstream has one.
     pub(super) async fn listen(self: &Arc<Self>, headers: HeaderMap) {
         let mut decoder = Decoder::new(MAX_MESSAGE);
-        let mut fruitless = 0;
+        let (mut fruitless, mut was_open) = (0, false);
         loop {
             let mut resuming = headers.clone();
             if let Some(id) = resumption(&decoder) {
@@ -32,7 +32,7 @@ impl HttpSession {
                         // It answers GET, but not with an event stream.
                         return;
                     }
-                    fruitless = 0;
+                    (fruitless, was_open) = (0, true);
                     let read = self.events(response.into_body(), MAX_MESSAGE, None, &headers, &mut decoder).await;
                     if let Err(failure) = read {
                         tracing::debug!(upstream = self.server.id.as_str(), %failure, "the GET stream broke");
@@ -43,6 +43,8 @@ impl HttpSession {
                     // The upstream has no such stream.
                     StatusCode::METHOD_NOT_ALLOWED => return,
                     StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
+                    // Some servers say 404 where they have no such stream; one that had it has forgotten the session.
+                    StatusCode::NOT_FOUND if was_open => return drop(self.refusal(response).await),
                     // The client's next GET may have better headers. Pairs with the swap in `listen`.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
                     _ => fruitless += 1,
