@@ -18,12 +18,14 @@ use super::{
 use crate::{
     identity::Owner,
     observe::events,
-    upstream::{Failure, ServerQuestion, excerpt, question_refusal},
+    upstream::{Failure, ServerQuestion, UpstreamSession, excerpt, question_refusal},
     wire::Message,
 };
 
 /// How long a client waits at most until its answer has been passed on.
 const PASS_ON_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pauses before an answer is sent again to a server that cannot be reached, in milliseconds.
+const PAUSES: [u64; 5] = [250, 500, 1000, 2000, 4000];
 
 /// The call that a question comes from, and how the question is asked and answered.
 pub(super) struct QuestionOrigin<'a> {
@@ -99,7 +101,7 @@ impl Engine {
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
             engine.settle(&caller.owner, *task).await;
-            if let Err(failure) = upstream_session.reply(reply, headers).await {
+            if let Err(failure) = deliver(upstream_session, reply, headers).await {
                 engine.report_not_taken(&question.call, &failure);
                 let text = format!("The client's answer could not be passed on: {failure}");
                 let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
@@ -172,7 +174,7 @@ impl Engine {
     fn reply(self: &Arc<Self>, call: AskingCall, reply: Bytes, headers: HeaderMap) -> impl Future<Output = ()> + use<> {
         let engine = Arc::clone(self);
         async move {
-            if let Err(failure) = call.upstream_session.reply(reply, headers).await {
+            if let Err(failure) = deliver(&call.upstream_session, reply, headers).await {
                 engine.report_not_taken(&call, &failure);
             }
         }
@@ -184,4 +186,15 @@ impl Engine {
         let upstream = who.upstream();
         self.observer.emit(events::ExchangeFailed { upstream, who: Some(who), task: Some(call.task), cause });
     }
+}
+
+/// Sends an answer to the server. One that was not sent is sent again: the call waits for it, and nobody is asked twice.
+async fn deliver(session: &UpstreamSession, reply: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+    for pause in PAUSES {
+        match session.reply(reply.clone(), headers.clone()).await {
+            Err(Failure::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(pause)).await,
+            ended => return ended,
+        }
+    }
+    session.reply(reply, headers).await
 }

@@ -2,7 +2,10 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Upstream, house, status_of};
+use crate::{
+    input,
+    kit::{Client, Upstream, eventually, house, status_of},
+};
 
 #[tokio::test]
 async fn a_task_whose_upstream_is_down_fails_and_says_why() {
@@ -123,4 +126,25 @@ async fn tasks_that_have_ended_can_be_collected_although_the_upstream_has_forgot
     assert_eq!(client.list().await, [id]);
     assert_eq!(client.delete().await.status, 200);
     assert_eq!(client.answer("tasks/list", json!({})).await.status, 404);
+}
+
+#[tokio::test]
+async fn an_answer_to_a_server_that_cannot_be_reached_is_sent_once_it_is_back() {
+    let house = input::house().await;
+    house.slow.raw("id: 1\nretry: 100\ndata: \n\n").await;
+    house.asks("ask", "Which account?").await;
+    let asked = input::question(&mut house.waiting().await).await;
+    house.upstream.stop().await;
+    let unreachable = async || {
+        let refused = house.client.answer("ping", json!({})).await;
+        refused.text().contains("cannot be reached").then_some(())
+    };
+    eventually(unreachable).await;
+    house.accept(&asked).await;
+    house.upstream.start_again().await;
+    assert_eq!(house.answer_to("ask").await["result"]["action"], "accept");
+    let resumed = house.upstream.resumed().await;
+    let number = house.slow.seen.id();
+    resumed.event(&format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"content":[]}}}}"#)).await;
+    house.client.until(&house.id, "completed").await;
 }
