@@ -120,3 +120,23 @@ async fn an_answer_before_the_end_counts_even_without_a_newline() {
     client.until_task(&id, |task| status_of(task) != "working").await;
     assert_eq!(client.collect(&id).await["result"]["content"], json!([]));
 }
+
+#[tokio::test]
+async fn a_child_that_closes_its_stdin_and_lives_on_is_ended_and_replaced() {
+    let deaf = Script {
+        setup: "",
+        tools: r#"*'"name":"deaf"'*) exec <&-; text "$id" deaf ;;"#,
+        after: "while :; do sleep 1; done",
+    };
+    for keys in ["", "[[upstream]]\nshared = true"] {
+        let children = Children::new(deaf);
+        let gate = children.gate(keys).await;
+        let client = Client::connect(&gate.url).await;
+        text_of(&client, "deaf").await;
+        let child = children.only().await;
+        client.error("tools/call", json!({ "name": "pid" })).await;
+        child.gone().await;
+        let anew = Client::connect(&gate.url).await;
+        assert_ne!(text_of(&anew, "pid").await, child.pid);
+    }
+}

@@ -189,6 +189,11 @@ impl Child {
             return;
         }
         self.queue.close();
+        self.end_by_force();
+    }
+
+    /// Sends SIGTERM, then SIGKILL, where the child does not end by itself.
+    fn end_by_force(self: &Arc<Self>) {
         let child = Arc::clone(self);
         self.roster.tasks.spawn(async move {
             for signal in [Signal::TERM, Signal::KILL] {
@@ -347,6 +352,8 @@ impl Child {
     async fn write_stdin(self: Arc<Self>, mut stdin: ChildStdin) {
         while let Some(message) = self.queue.next().await {
             if lines::write(&mut stdin, &message).await.is_err() {
+                // A child that reads no more would stay in the place of one that does.
+                self.end_by_force();
                 break;
             }
             self.queue.written();
