@@ -133,8 +133,8 @@ impl Engine {
     }
 
     /// Notes that a question may not have reached the client of `session`, and has to be asked there again.
-    pub fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
-        self.desk.may_be_lost_in(session, question);
+    pub fn may_be_lost_in(&self, session: Uuid, question: Uuid, may_be: bool) {
+        self.desk.may_be_lost_in(session, question, may_be);
     }
 
     /// Returns the open questions of a task, each under its id, oldest first.

@@ -54,6 +54,24 @@ async fn several_calls_wait_for_one_job_and_those_that_stay_are_told() {
 }
 
 #[tokio::test]
+async fn ids_of_no_job_take_no_room_of_those_that_wait() {
+    let house = House::open(&format!("{SOON}\ntasks.max_waiters = 1")).await;
+    let (slow, job) = house.job().await;
+    let unknown = uuid::Uuid::new_v4().to_string();
+    let arguments = json!({ "job_ids": [job.id, "typo", unknown], "seconds": 50 });
+    let mut params = json!({ "name": "wait_for_job", "arguments": arguments });
+    params["_meta"] = json!({ "progressToken": "t" });
+    let mut waiting = house.host.stream("tools/call", params);
+    waiting.head().await;
+    for none in ["another typo", &unknown] {
+        let told = text(&call(&house.host, "wait_for_job", json!({ "job_ids": [none], "seconds": 0 })).await);
+        assert!(told.contains("no job") && !told.contains("limit"), "{told}");
+    }
+    slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    assert!(text(&waiting.last().await["result"]).contains("is done"));
+}
+
+#[tokio::test]
 async fn a_wait_for_which_there_is_no_room_is_told_so_in_words_and_can_be_made_again() {
     let house = House::open(&format!("{SOON}\ntasks.max_waiters = 1")).await;
     let (slow, job) = house.job().await;

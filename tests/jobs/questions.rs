@@ -1,10 +1,12 @@
 //! What the server asks in the course of a call that becomes a job.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::{
     host::{House, Job, SOON, call, next, text, wait},
-    kit::{Sse, Stream, Upstream, soon},
+    kit::{Client, Sse, Stream, Upstream, soon},
 };
 
 async fn house(toml: &str) -> House {
@@ -120,6 +122,51 @@ async fn a_question_whose_stream_breaks_can_still_be_answered() {
     house.host.respond(&question["id"], json!({ "action": "decline" })).await;
     assert_eq!(answer_to(&house, "q").await["result"]["action"], "decline");
     slow.result(r#"{"content":[]}"#).await;
+}
+
+#[tokio::test]
+async fn a_question_whose_stream_breaks_is_asked_again_by_the_next_wait() {
+    let house = house("").await;
+    // Streams of the second one are kept for its return.
+    for version in ["2025-06-18", "2025-11-25"] {
+        let host = Client::connect_as(&house.gate.url, version, json!({ "elicitation": {} })).await;
+        let (slow, job) = house.job_of(&host, "slow").await;
+        asks(&slow, version, "elicitation/create").await;
+        let mut waiting = host.stream("tools/call", job.waits(50.0));
+        next(&mut waiting, "elicitation/create").await;
+        drop(waiting);
+        // Once taskgate has noticed, and not only when as many other streams are kept as there may be.
+        let mut asked = None;
+        for _ in 0..20 {
+            let again = host.stream("tools/call", job.waits(0.0)).rest().await.0;
+            asked = again.lines().find(|line| line.contains("elicitation/create")).map(str::to_owned);
+            if asked.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let asked = asked.expect("a question");
+        let question: Value = serde_json::from_str(asked.trim_start_matches("data: ")).unwrap();
+        host.respond(&question["id"], json!({ "action": "decline" })).await;
+        assert_eq!(answer_to(&house, version).await["result"]["action"], "decline");
+        slow.result(r#"{"content":[]}"#).await;
+    }
+}
+
+#[tokio::test]
+async fn one_wait_asks_as_many_questions_as_a_job_can_have_before_its_answer() {
+    for seconds in [0.0, 2.0] {
+        let house = house("").await;
+        let (slow, job) = house.job().await;
+        for number in 0..=64 {
+            asks(&slow, &format!("q{number}"), "elicitation/create").await;
+        }
+        assert!(answer_to(&house, "q64").await["error"].is_object(), "one too many");
+        let all = house.host.stream("tools/call", job.waits(seconds)).rest().await.0;
+        let (asked, answer) = (all.matches("elicitation/create").count(), all.find("\"result\""));
+        assert!(asked == 64 && all.rfind("elicitation/create") < answer, "{asked} in {all}");
+        slow.result(r#"{"content":[]}"#).await;
+    }
 }
 
 #[tokio::test]

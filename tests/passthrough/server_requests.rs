@@ -75,7 +75,8 @@ async fn a_ping_before_the_response_to_initialize_is_answered() {
     let upstream = Upstream::start(options).await;
     upstream.hold("initialize");
     let gate = Gate::before(&upstream).await;
-    let connecting = tokio::spawn(async move { Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await });
+    let connecting =
+        tokio::spawn(async move { Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await });
     let initialize = upstream.held("initialize").await.sse();
     initialize.event(r#"{"jsonrpc":"2.0","id":"early","method":"ping"}"#).await;
     let pong = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "early").await;

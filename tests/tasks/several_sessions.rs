@@ -184,3 +184,37 @@ async fn a_question_on_a_stream_that_the_client_cancels_is_asked_on_another_at_o
     another.respond(&asked["id"], json!({ "action": "accept" })).await;
     assert_eq!(next(&mut other, "notifications/tasks/status").await["status"], "working");
 }
+
+#[tokio::test]
+async fn a_question_that_is_answered_in_one_session_is_withdrawn_in_the_other() {
+    let (upstream, gate) = house().await;
+    let (creator, another) = (able(&gate).await, able(&gate).await);
+    let (mut listener, mut other) = (creator.get_stream().await, another.get_stream().await);
+    let (_id, slow) = task(&creator, &upstream).await;
+    asks(&slow, "elicitation/create", &json!({ "message": "?" })).await;
+    let asked = question(&mut listener).await;
+    drop(listener);
+    assert_eq!(question(&mut other).await, asked);
+    assert_eq!(creator.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
+    assert_eq!(next(&mut other, "notifications/cancelled").await["requestId"], asked["id"]);
+    slow.result("{}").await;
+}
+
+#[tokio::test]
+async fn a_question_that_ended_sessions_were_asked_in_a_wait_is_asked_on_the_next_stream() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, &format!("{HEADER}\n[tasks]\njob_after = \"1h\"")).await;
+    let creator = able(&gate).await;
+    let (id, slow) = task(&creator, &upstream).await;
+    asks(&slow, "elicitation/create", &json!({ "message": "?" })).await;
+    let waits = json!({ "name": "wait_for_job", "arguments": { "job_ids": [id], "seconds": 50 } });
+    for _ in 0..2 {
+        let host = session(&gate, "2025-06-18", json!({ "elicitation": {} })).await;
+        question(&mut host.stream("tools/call", waits.clone())).await;
+        assert_eq!(host.delete().await.status, 200);
+    }
+    let asked = question(&mut creator.get_stream().await).await;
+    assert_eq!(creator.respond(&asked["id"], json!({ "action": "accept" })).await, 202);
+    upstream.wait_for(|seen| seen.json()["result"]["action"] == "accept").await;
+    slow.result("{}").await;
+}

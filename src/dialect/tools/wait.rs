@@ -103,12 +103,19 @@ impl Wait {
         let (owner, who) = (&place.caller.owner, &place.caller.who);
         let (mut jobs, mut watches) = (Vec::new(), Vec::new());
         for given in asked.ids {
-            let id = ids::parse(&given).unwrap_or_default();
+            let Some(id) = ids::parse(&given) else {
+                let id = TaskId::nil();
+                jobs.push(Job { given, id, seen: Err(Missing::NotFound(id)) });
+                continue;
+            };
             // Watched before it is looked at, so that no change is missed.
             let watch = tools.engine.watch(owner, id);
-            watches.push(watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?);
-            let polled = tools.engine.poll(owner, id, who).await;
-            jobs.push(Job { given, id, seen: polled.map(|polled| polled.task) });
+            let watch = watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?;
+            let seen = tools.engine.poll(owner, id, who).await.map(|polled| polled.task);
+            if !matches!(seen, Err(Missing::NotFound(_))) {
+                watches.push(watch);
+            }
+            jobs.push(Job { given, id, seen });
         }
         let policy = &place.caller.upstream.policy;
         let beats = jobs.iter().filter_map(|job| policy.tool(&job.seen.as_ref().ok()?.tool).heartbeat);
@@ -181,7 +188,7 @@ impl Wait {
         Some(notification(&progress.token, &progress.count.to_string(), &text))
     }
 
-    /// Waits until a job may have changed, there is progress to be told, or the time is over.
+    /// Waits until a job may have changed, there is progress to be told, or the time is over. Only where a job runs.
     pub async fn pause(&mut self) {
         // A client without a token is not told, so no beat is due.
         let next = self.progress.as_ref().map_or(self.until, |progress| self.until.min(progress.beat_at));

@@ -107,6 +107,15 @@ struct AskedState {
     settled: HashSet<Uuid>,
 }
 
+impl Asked {
+    /// Notes whether the questions may not have reached the client: those on a stream that breaks before its end.
+    fn may_be_lost(&self, may_be: bool) {
+        for question in self.state.lock().open.keys() {
+            self.engine.may_be_lost_in(self.session, *question, may_be);
+        }
+    }
+}
+
 /// What a call that waits does until it is answered.
 struct Work {
     wait: Wait,
@@ -168,7 +177,8 @@ struct WaitStream {
 impl Source for WaitStream {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<StreamItem>> {
         loop {
-            if let Poll::Ready(Some(item)) = self.items.poll_recv(cx) {
+            // Not polled for: a poll may be put off though something is there, and the work below would go first.
+            if let Ok(item) = self.items.try_recv() {
                 return Poll::Ready(Some(item));
             }
             if self.over {
@@ -187,18 +197,28 @@ impl Source for WaitStream {
         }
     }
 
+    fn attached(&mut self, resumed: bool) {
+        if resumed {
+            // It is sent again.
+            self.asked.may_be_lost(false);
+        }
+    }
+
+    fn detached(&mut self) {
+        if !self.over {
+            self.asked.may_be_lost(true);
+        }
+    }
+
     fn settled(&mut self) -> HashSet<Uuid> {
         std::mem::take(&mut self.asked.state.lock().settled)
     }
 }
 
-/// A question on a stream that breaks before its end may not have reached the client.
 impl Drop for WaitStream {
     fn drop(&mut self) {
         if !self.over {
-            for question in std::mem::take(&mut self.asked.state.lock().open).into_keys() {
-                self.asked.engine.may_be_lost_in(self.asked.session, question);
-            }
+            self.asked.may_be_lost(true);
         }
     }
 }

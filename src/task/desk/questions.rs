@@ -57,7 +57,7 @@ pub(in crate::task) struct Question {
     /// The sessions in which it was asked, which alone may answer.
     pub(super) asked_in: Vec<Uuid>,
     /// Those of them whose client may not have got it.
-    lost_in: Vec<Uuid>,
+    pub(super) lost_in: Vec<Uuid>,
     /// The one of them in which it was answered, once it was.
     answered_in: Arc<OnceLock<Uuid>>,
     /// Whether it must not be asked yet, or is never pushed, as its client collects it.
@@ -137,11 +137,16 @@ impl Desk {
         inner.questions.get(last).map(|question| Arc::clone(&question.text))
     }
 
-    /// Takes out a question that is answered in a session in which it was asked.
+    /// Takes out a question that is answered in a session in which it was asked, and withdraws it from a stream of
+    /// another one.
     pub(in crate::task) fn take_answered(&self, session: Uuid, question: Uuid) -> Option<Question> {
         let mut inner = self.inner.lock();
         let open = inner.questions.get(&question).filter(|question| question.asked_in.contains(&session))?;
         let _ = open.answered_in.set(session);
+        let on = open.on.and_then(|on| inner.streams.get(&on));
+        if on.is_some_and(|stream| stream.session != session) {
+            return inner.close(&[question]).pop();
+        }
         inner.remove(question)
     }
 
@@ -167,12 +172,11 @@ impl Desk {
         Some(Arc::clone(answered_in))
     }
 
-    /// Notes that a question may not have reached the client of a session, which may answer it all the same.
-    pub(in crate::task) fn may_be_lost_in(&self, session: Uuid, question: Uuid) {
-        if let Some(question) = self.inner.lock().questions.get_mut(&question)
-            && !question.lost_in.contains(&session)
-        {
-            question.lost_in.push(session);
+    /// Notes whether a question may not have reached the client of a session, which may answer it all the same.
+    pub(in crate::task) fn may_be_lost_in(&self, session: Uuid, question: Uuid, may_be: bool) {
+        if let Some(question) = self.inner.lock().questions.get_mut(&question) {
+            question.lost_in.retain(|lost| *lost != session);
+            question.lost_in.extend(may_be.then_some(session));
         }
     }
 

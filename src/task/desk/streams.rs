@@ -97,18 +97,24 @@ impl Desk {
         inner.ask_all(&questions);
     }
 
-    /// Removes the streams of a session that has ended, whose client cannot answer any more. Their questions are asked
-    /// in another session.
+    /// Removes the streams of a session that has ended, whose client cannot answer any more. What was asked in it is
+    /// asked in another session.
     pub(in crate::task) fn session_ended(&self, session: Uuid) {
         let mut inner = self.inner.lock();
-        let Some(streams) = inner.sessions.get(&session).map(|of_session| of_session.all.clone()) else { return };
-        let questions: Vec<Uuid> = streams.into_iter().flat_map(|id| inner.remove_stream(id)).collect();
-        for id in &questions {
-            if let Some(question) = inner.questions.get_mut(id) {
+        let streams = inner.sessions.get(&session).map(|of_session| of_session.all.clone());
+        for id in streams.into_iter().flatten() {
+            inner.remove_stream(id);
+        }
+        // Those that were asked by `ask_in` stand on no stream.
+        let mut unheard = Vec::new();
+        for (id, question) in &mut inner.questions {
+            if question.asked_in.contains(&session) {
                 question.asked_in.retain(|asked| *asked != session);
+                question.lost_in.retain(|lost| *lost != session);
+                unheard.extend(question.on.is_none().then_some(*id));
             }
         }
-        inner.ask_all(&questions);
+        inner.ask_all(&unheard);
     }
 
     /// Notes that a stream has a connection, and asks there the questions that no other stream with a connection has.
@@ -260,7 +266,7 @@ impl Inner {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| !stream.questions.is_empty()) else {
             return Vec::new();
         };
-        let writer = stream.writer;
+        let (session, writer) = (stream.session, stream.writer);
         let (questions, taken) = (RefCell::new(&mut stream.questions), RefCell::new(Vec::new()));
         stream.outbox.retract(|message| {
             let question = writer.question_of(message).filter(|question| questions.borrow_mut().remove(question));
@@ -271,7 +277,10 @@ impl Inner {
         for question in &taken {
             if let Some(question) = self.questions.get_mut(question) {
                 question.on = None;
-                question.asked_in.pop();
+                // By `ask_in` it may have been asked in another session since.
+                if let Some(at) = question.asked_in.iter().rposition(|asked| *asked == session) {
+                    question.asked_in.remove(at);
+                }
             }
             self.note_unheard(*question);
         }
