@@ -145,7 +145,7 @@ impl Inbound {
                 Some(RpcError::invalid_request(format!("Invalid request: {why}")).to_response(Some(&id)))
             }
             // The response may still come.
-            Meant::Unknown => None,
+            Meant::Unanswerable | Meant::Unknown => None,
         }
     }
 

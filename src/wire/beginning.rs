@@ -17,7 +17,9 @@ pub enum Meant {
     Response(Option<u64>),
     /// A request, with its raw id.
     Request(Box<str>),
-    /// No message, or one that no request waits for.
+    /// A notification, or a request whose id is not known.
+    Unanswerable,
+    /// No message, or none that can be told.
     Unknown,
 }
 
@@ -34,6 +36,7 @@ pub fn meant(beginning: &[u8]) -> Meant {
     match (method, id) {
         // Log lines on a server's stdout can have an id and a method too.
         (true, Some(id)) if jsonrpc && is_id(id) && id.len() <= MAX_ID => Meant::Request(id.into()),
+        (true, _) if jsonrpc => Meant::Unanswerable,
         (false, None | Some("null")) if outcome => Meant::Response(None),
         (false, Some(id)) if jsonrpc || outcome => {
             echoed_number(id).map_or(Meant::Unknown, |number| Meant::Response(Some(number)))
@@ -100,7 +103,7 @@ mod tests {
         ] {
             let response = match meant(beginning.as_bytes()) {
                 Meant::Response(number) => Some(number),
-                Meant::Request(_) | Meant::Unknown => None,
+                Meant::Request(_) | Meant::Unanswerable | Meant::Unknown => None,
             };
             assert_eq!(response, number, "{beginning}");
         }
@@ -114,6 +117,12 @@ mod tests {
             Meant::Request(r#""q""#.into())
         );
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x","params":{{"#, "q".repeat(2000));
-        assert_eq!(request(&long), Meant::Unknown);
+        assert_eq!(request(&long), Meant::Unanswerable);
+    }
+
+    #[test]
+    fn a_notification_whose_end_is_missing_is_no_response() {
+        let notification = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"xxx"#;
+        assert_eq!(meant(notification), Meant::Unanswerable);
     }
 }

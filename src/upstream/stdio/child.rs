@@ -269,6 +269,8 @@ impl Child {
                     match meant(&beginning) {
                         Meant::Response(number) => handler.on_lost(number, too_large),
                         Meant::Request(id) => self.refuse(&id, format!("it is longer than {MAX_MESSAGE} bytes")),
+                        // No call waits for it.
+                        Meant::Unanswerable => {}
                         Meant::Unknown => handler.on_lost(None, too_large),
                     }
                     continue;
@@ -292,7 +294,7 @@ impl Child {
                 match meant {
                     Meant::Response(Some(number)) => handler.on_lost(Some(number), Failure::BadAnswer(why)),
                     Meant::Request(id) => self.refuse(&id, why),
-                    Meant::Response(None) | Meant::Unknown => {}
+                    Meant::Response(None) | Meant::Unanswerable | Meant::Unknown => {}
                 }
             }
         }

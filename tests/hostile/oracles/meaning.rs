@@ -41,6 +41,7 @@ pub fn check(message: &Message) {
                 }
                 // An id that no string can hold hides it.
                 Meant::Unknown => {}
+                Meant::Unanswerable => panic!("a method in the first {end} bytes of a response"),
                 Meant::Request(id) => panic!("a request {id} in the first {end} bytes of a response"),
             }
         }

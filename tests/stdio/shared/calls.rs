@@ -111,6 +111,22 @@ async fn a_line_that_is_too_long_ends_the_call_that_it_answers_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_notification_that_is_too_long_ends_no_call() {
+    let tools = r#"*'"name":"talks"'*)
+        printf '{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"'
+        head -c 67200000 /dev/zero | tr '\0' x
+        echo '"}}'
+        text "$id" talked ;;"#;
+    let (children, gate) = shared(Script { tools, ..Script::default() }).await;
+    let (ann, bob) = (Client::connect(&gate.url).await, Client::connect(&gate.url).await);
+    let child = children.only().await;
+    let of_bob = call(&bob, &child, "hold").await;
+    assert_eq!(text_of(&ann, "talks").await, "talked");
+    assert_eq!(text_of(&ann, "release").await, "done");
+    assert_eq!(text_in(&of_bob.await.unwrap()), "released");
+}
+
+#[tokio::test]
 async fn an_error_without_an_id_ends_no_call_where_another_session_may_have_caused_it() {
     for code in [-32601, -32600] {
         let careless: &'static str = format!(
