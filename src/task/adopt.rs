@@ -131,12 +131,15 @@ impl Adopted {
     /// made.
     pub fn follow(self, call: Call, session: UpstreamGuard, progress: f64, text: Option<String>) {
         let Self { runner, permit, stopped, mut beginning, request, .. } = self;
+        let running = Running { call, session, request };
+        // Before its client is told of it.
+        drop(runner.note_points(&running));
         tokio::spawn(async move {
             if progress > beginning.progress {
                 beginning.progress = progress;
                 runner.set_status_message(text.unwrap_or_default()).await;
             }
-            runner.attend(Running { call, session, request }, stopped, beginning).await;
+            runner.attend(running, stopped, beginning).await;
             // Held until the exchange is over.
             drop(permit);
         });

@@ -96,33 +96,37 @@ impl Runner {
         Ok(())
     }
 
-    /// Keeps in the store where the answer to a call can be resumed, as often as that changes.
+    /// Keeps in the store where the answer to a call can be resumed: at once, and as often as that changes.
     pub(super) fn note_points(&self, running: &Running) -> impl Future<Output = Infallible> + use<> {
         let (store, call) = (Arc::clone(&self.engine.ledger.store), &running.call);
         let saves = store.saves_calls() && running.session.get().outlives_process();
-        let points = saves.then(|| call.exchange.track(None));
+        let mut points = saves.then(|| call.exchange.track(None));
         let (engine, id, number) = (Arc::clone(&self.engine), self.id, call.exchange.number);
         let token = call.progress_token.clone();
+        let (mut resumable, mut is_noted) = (false, false);
+        let mut keep = move |point: Option<Bytes>| {
+            let note = CallNote::new(number, point.as_ref(), token.as_deref());
+            if note.event.is_some() != resumable {
+                resumable = note.event.is_some();
+                engine.calls.set_stage(id, if resumable { Stage::Resumable } else { Stage::Sent });
+                is_noted |= resumable;
+            }
+            // Most answers never can be resumed.
+            if is_noted {
+                store.note(id, note.write().into());
+            }
+        };
+        if let Some(points) = &mut points {
+            keep(points.borrow_and_update().clone());
+        }
         async move {
-            let Some(mut points) = points else { return std::future::pending().await };
-            let (mut resumable, mut is_noted) = (false, false);
-            loop {
-                let point: Option<Bytes> = points.borrow_and_update().clone();
-                let note = CallNote::new(number, point.as_ref(), token.as_deref());
-                if note.event.is_some() != resumable {
-                    resumable = note.event.is_some();
-                    engine.calls.set_stage(id, if resumable { Stage::Resumable } else { Stage::Sent });
-                    is_noted |= resumable;
-                }
-                // Most answers never can be resumed.
-                if is_noted {
-                    store.note(id, note.write().into());
-                }
-                if points.changed().await.is_err() {
-                    // The exchange has ended.
-                    return std::future::pending().await;
+            if let Some(mut points) = points {
+                while points.changed().await.is_ok() {
+                    keep(points.borrow_and_update().clone());
                 }
             }
+            // The exchange has ended.
+            std::future::pending().await
         }
     }
 }

@@ -17,7 +17,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpSocket},
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
@@ -79,6 +79,8 @@ pub(crate) struct Upstream {
     shared: Arc<Shared>,
     address: SocketAddr,
     running: Mutex<Option<(CancellationToken, JoinHandle<()>)>>,
+    /// Has the port while nothing listens.
+    kept: Mutex<Option<TcpSocket>>,
 }
 
 struct Shared {
@@ -118,7 +120,7 @@ impl Upstream {
             changed: Notify::new(),
         };
         let address = listener.local_addr().unwrap();
-        let upstream = Self { shared: Arc::new(shared), address, running: Mutex::default() };
+        let upstream = Self { shared: Arc::new(shared), address, running: Mutex::default(), kept: Mutex::default() };
         upstream.serve(listener);
         upstream
     }
@@ -142,15 +144,20 @@ impl Upstream {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Breaks every connection and stops listening.
+    /// Breaks every connection and stops listening. No server of another test gets the port meanwhile.
     pub(crate) async fn stop(&self) {
         let (token, serving) = self.running.lock().take().expect("it runs");
         token.cancel();
         soon(serving).await.unwrap();
+        let kept = TcpSocket::new_v4().unwrap();
+        kept.set_reuseaddr(true).unwrap();
+        kept.bind(self.address).unwrap();
+        *self.kept.lock() = Some(kept);
     }
 
     /// Listens on the same port again, and still knows its sessions.
     pub(crate) async fn start_again(&self) {
+        self.kept.lock().take();
         self.serve(TcpListener::bind(self.address).await.unwrap());
     }
 
