@@ -165,6 +165,10 @@ impl Batches {
             // Where this fails too, the next BEGIN does.
             let _ = self.connection.execute_batch("ROLLBACK");
         }
+        // Nothing was synced then. SQLite may have written frames all the same, where it had no memory for them.
+        if matches!(tried, Err(Failed::Full(..))) && self.log_end.is_cut(&self.connection, self.page) {
+            self.must_cut = false;
+        }
         // Before anything is told of the failure. Where the disk does not take even that, the next batch begins with
         // it.
         if let Err(why) = self.cut() {
@@ -211,7 +215,7 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        failed.extend(left_out.behind(later));
+        failed.extend(left_out.again(later));
         Ok(failed)
     }
 

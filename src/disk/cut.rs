@@ -29,11 +29,7 @@ impl LogEnd {
     /// Cuts off what stands behind the last commit that `connection`, which is in no transaction, counts. Returns how
     /// many frames are left. After a failure the log may be cut but not yet synced.
     pub(super) fn cut(&self, connection: &Connection, page: u64) -> Result<u64, Unavailable> {
-        let frames = connection.query_row("PRAGMA wal_checkpoint(NOOP)", (), |row| row.get::<_, i64>(1));
-        let frames = frames.map_err(|error| Unavailable::from(&error))?;
-        let frames = u64::try_from(frames).map_err(|_| Unavailable("its log is not counted".into()))?;
-        // SQLite begins a log without frames with a new header.
-        let length = if frames == 0 { 0 } else { HEADER as u64 + frames * (FRAME_HEADER as u64 + page) };
+        let (frames, length) = counted(connection, page)?;
         let cut = || {
             // The system tells an earlier failure once to each open file. Here it was told already.
             let _ = self.0.sync_all();
@@ -45,4 +41,19 @@ impl LogEnd {
         cut().map_err(|error: io::Error| Unavailable(format!("its log cannot be cut: {error}").into()))?;
         Ok(frames)
     }
+
+    /// Returns whether it is sure that nothing stands behind the last commit.
+    pub(super) fn is_cut(&self, connection: &Connection, page: u64) -> bool {
+        let counted = counted(connection, page);
+        counted.is_ok_and(|(_, length)| self.0.metadata().is_ok_and(|log| log.len() <= length))
+    }
+}
+
+/// Returns the frames of the commits that a connection counts, and the bytes of a log that has no others.
+fn counted(connection: &Connection, page: u64) -> Result<(u64, u64), Unavailable> {
+    let frames = connection.query_row("PRAGMA wal_checkpoint(NOOP)", (), |row| row.get::<_, i64>(1));
+    let frames = frames.map_err(|error| Unavailable::from(&error))?;
+    let frames = u64::try_from(frames).map_err(|_| Unavailable("its log is not counted".into()))?;
+    // SQLite begins a log without frames with a new header.
+    Ok((frames, if frames == 0 { 0 } else { HEADER as u64 + frames * (FRAME_HEADER as u64 + page) }))
 }

@@ -14,6 +14,10 @@ use super::{
 /// for ever.
 const MAX_DAMAGED: usize = 8;
 
+/// How many operations of one batch, and how much of its work that can wait, may find no room. What stands behind more
+/// waits for the next batch, as the batch is tried again for each.
+const MAX_FULL: usize = 64;
+
 /// How long reads of the disk may fail before what they say is taken for damage.
 const PASSING: Duration = Duration::from_secs(3);
 
@@ -133,8 +137,12 @@ impl From<rusqlite::Error> for Failed {
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
     operations: Vec<usize>,
-    /// The operation that found no room. Those behind it wait for the next batch.
-    full: Option<usize>,
+    /// Operations that found no room.
+    full: Vec<usize>,
+    /// From which operation on all wait for the next batch.
+    waits_from: Option<usize>,
+    /// Work that can wait and found no room.
+    full_later: Vec<usize>,
     /// Work that can wait is done up to this one. What stands behind it waits for the next batch, so that much damaged
     /// work has no batch tried more than once for it.
     later: Option<usize>,
@@ -152,18 +160,23 @@ impl LeftOut {
         self.operations.len() <= MAX_DAMAGED
     }
 
-    /// Leaves out what found no room, and what stands behind it: each batch then writes at least what fits, such as the
-    /// removal of what has expired.
+    /// Leaves out what found no room. The batch writes what fits, such as the removal of what has expired.
     pub(super) fn add_full(&mut self, culprit: Culprit) {
         match culprit {
-            Culprit::Operation(at) => self.full = Some(at),
+            Culprit::Operation(at) => {
+                self.full.push(at);
+                if self.full.len() == MAX_FULL {
+                    self.waits_from = Some(at + 1);
+                }
+            }
+            Culprit::Later(at) if self.full_later.len() < MAX_FULL => self.full_later.push(at),
             Culprit::Later(at) => (self.later, self.tries_again) = (Some(at), true),
         }
     }
 
     /// Takes those out that wait for the next batch.
     pub(super) fn waiting(&self, all: &mut Vec<Operation>) -> Vec<Operation> {
-        self.full.map(|at| all.split_off(at + 1)).unwrap_or_default()
+        self.waits_from.map(|from| all.split_off(from)).unwrap_or_default()
     }
 
     /// Has the work that was left out last tried again with the next batch.
@@ -176,8 +189,8 @@ impl LeftOut {
         &self,
         all: &'a mut [Operation],
     ) -> impl Iterator<Item = (usize, &'a mut Operation)> + use<'a, '_> {
-        let those = self.full.unwrap_or(all.len());
-        all.iter_mut().enumerate().take(those).filter(|(at, _)| !self.operations.contains(at))
+        let those = all.iter_mut().enumerate().take(self.waits_from.unwrap_or(usize::MAX));
+        those.filter(|(at, _)| !self.operations.contains(at) && !self.full.contains(at))
     }
 
     /// Returns whether some of so many operations are not left out, or there are none at all.
@@ -189,16 +202,17 @@ impl LeftOut {
     pub(super) fn works_of<'a>(
         &self,
         all: &'a [(LaterKey, Later)],
-    ) -> impl Iterator<Item = (usize, &'a (LaterKey, Later))> + use<'a> {
-        all.iter().enumerate().take(self.later.unwrap_or(all.len()))
+    ) -> impl Iterator<Item = (usize, &'a (LaterKey, Later))> + use<'a, '_> {
+        let those = all.iter().enumerate().take(self.later.unwrap_or(all.len()));
+        those.filter(|(at, _)| !self.full_later.contains(at))
     }
 
-    /// Returns the work that was not done, as it stands behind what was left out. What is tried again comes last, so
-    /// that it keeps no other from the disk.
-    pub(super) fn behind(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
-        let Some(at) = self.later else { return Vec::new() };
-        let culprit = self.tries_again.then(|| all[at].clone());
-        all[at + 1..].iter().cloned().chain(culprit).collect()
+    /// Returns the work that was not tried, or is tried again. That comes last, so that it keeps no other from the disk.
+    pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
+        let behind = self.later.map_or(all.len(), |at| at + 1)..all.len();
+        let untried = behind.filter(|at| !self.full_later.contains(at));
+        let culprit = self.later.filter(|_| self.tries_again);
+        untried.chain(culprit).chain(self.full_later.iter().copied()).map(|at| all[at].clone()).collect()
     }
 
     /// Returns all work but what was left out.

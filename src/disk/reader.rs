@@ -56,6 +56,8 @@ impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self, Box<dyn std::error::Error>> {
         let (ends, ended) = mpsc::channel();
         let mut readers = Self { shared: Arc::default(), threads: Vec::new(), ended: Mutex::new(ended) };
+        // Dropped before them where a thread cannot be started.
+        let ends = ends;
         for number in 0..THREADS {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(path, flags)?;
@@ -96,7 +98,7 @@ impl Drop for Readers {
             std::mem::take(&mut queue.waiting)
         };
         self.shared.wake.notify_all();
-        // Nobody waits for them: who does, keeps the file open.
+        // Whoever waits for a read keeps the file open, so nobody waits for these.
         drop(left);
         // The last owner may be a read itself.
         if !self.threads.contains(&thread::current().id()) {

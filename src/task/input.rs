@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use http::HeaderMap;
-use tokio::sync::Semaphore;
+use tokio::{sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
 use super::{
@@ -24,8 +24,11 @@ use crate::{
 
 /// How long a client waits at most until its answer has been passed on.
 const PASS_ON_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pauses before an answer is sent again to a server that cannot be reached, in milliseconds.
-const PAUSES: [u64; 5] = [250, 500, 1000, 2000, 4000];
+/// For how long an answer is sent again to a server that cannot be reached.
+const SENT_AGAIN_FOR: Duration = Duration::from_secs(8);
+/// How long the first pause between two tries is, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// The call that a question comes from, and how the question is asked and answered.
 pub(super) struct QuestionOrigin<'a> {
@@ -188,13 +191,15 @@ impl Engine {
     }
 }
 
-/// Sends an answer to the server. One that was not sent is sent again: the call waits for it, and nobody is asked twice.
+/// Passes an answer on to the server. Where that could not be reached nothing was sent, so the answer is sent again: the
+/// user need not be asked a second time.
 async fn deliver(session: &UpstreamSession, reply: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-    for pause in PAUSES {
+    let (until, mut pause) = (Instant::now() + SENT_AGAIN_FOR, FIRST_PAUSE);
+    loop {
         match session.reply(reply.clone(), headers.clone()).await {
-            Err(Failure::Unreachable(_)) => tokio::time::sleep(Duration::from_millis(pause)).await,
+            Err(Failure::Unreachable(_)) if Instant::now() < until => tokio::time::sleep(pause).await,
             ended => return ended,
         }
+        pause = MAX_PAUSE.min(2 * pause);
     }
-    session.reply(reply, headers).await
 }

@@ -98,6 +98,8 @@ impl Runner {
             biased;
             _ = &mut stopped => return,
             begun = started => if begun.is_err() && self.is_cancelled_by_leaving() {
+                // Others do not wait for the store with it.
+                drop((admission, in_queue));
                 return self.end_unacknowledged().await;
             },
             // A client that does not take the answer must not keep the turn from others.

@@ -137,13 +137,13 @@ async fn a_question_whose_stream_breaks_is_asked_again_by_the_next_wait() {
         drop(waiting);
         // Once taskgate has noticed, and not only when as many other streams are kept as there may be.
         let mut asked = None;
-        for _ in 0..20 {
+        for _ in 0..25 {
             let again = host.stream("tools/call", job.waits(0.0)).rest().await.0;
             asked = again.lines().find(|line| line.contains("elicitation/create")).map(str::to_owned);
             if asked.is_some() {
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         let asked = asked.expect("a question");
         let question: Value = serde_json::from_str(asked.trim_start_matches("data: ")).unwrap();

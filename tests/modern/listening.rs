@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Options, Upstream, Wrapped},
+    kit::{Gate, Options, Sse, Stream, Upstream, Wrapped},
 };
 
 #[tokio::test]
@@ -74,14 +74,20 @@ async fn resources_are_acknowledged_once_the_server_has_agreed_to_tell_of_them_a
     assert_eq!(acknowledged["params"]["notifications"], json!({ "resourceSubscriptions": ["file:///a"] }));
 }
 
-#[tokio::test]
-async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscribers() {
+/// Subscribes to changes of tools. Returns the server, taskgate, the server's end of its GET stream, and the subscription.
+async fn subscribed() -> (Upstream, Gate, Sse, Stream) {
     let capabilities = json!({ "tools": { "listChanged": true } });
     let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
     let mut stream = Modern::plain(&gate.url).stream("subscriptions/listen", wanted);
     let (server, _) = tokio::join!(upstream.get_stream(), stream.message());
+    (upstream, gate, server, stream)
+}
+
+#[tokio::test]
+async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscribers() {
+    let (_upstream, _gate, server, mut stream) = subscribed().await;
     for much in ["x".repeat(64 * 1024), "little".to_owned()] {
         server.notify("notifications/tools/list_changed", json!({ "_meta": { "much": much } })).await;
     }
@@ -90,12 +96,7 @@ async fn a_change_that_a_server_tells_in_more_than_64_kib_is_not_kept_for_subscr
 
 #[tokio::test]
 async fn a_subscription_ends_when_the_server_refuses_its_stream_as_it_has_forgotten_the_session() {
-    let capabilities = json!({ "tools": { "listChanged": true } });
-    let upstream = Upstream::start(Options { listens: true, capabilities, ..Options::default() }).await;
-    let gate = Gate::before(&upstream).await;
-    let wanted = json!({ "notifications": { "toolsListChanged": true } });
-    let mut stream = Modern::plain(&gate.url).stream("subscriptions/listen", wanted);
-    let (server, _) = tokio::join!(upstream.get_stream(), stream.message());
+    let (upstream, _gate, server, mut stream) = subscribed().await;
     server.raw("retry: 100\n\n").await;
     upstream.forget_sessions();
     drop(server);

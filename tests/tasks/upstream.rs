@@ -131,7 +131,7 @@ async fn tasks_that_have_ended_can_be_collected_although_the_upstream_has_forgot
 #[tokio::test]
 async fn an_answer_to_a_server_that_cannot_be_reached_is_sent_once_it_is_back() {
     let house = input::house().await;
-    house.slow.raw("id: 1\nretry: 100\ndata: \n\n").await;
+    house.slow.raw("id: 1\nretry: 1000\ndata: \n\n").await;
     house.asks("ask", "Which account?").await;
     let asked = input::question(&mut house.waiting().await).await;
     house.upstream.stop().await;

@@ -1,12 +1,12 @@
 //! A file that may not grow: what needs no room is written, whatever else needs some.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use rusqlite::Connection;
 
 use super::{Disk, Folder, closed};
 use crate::{
-    disk::{LaterKey, OpenOptions, Unavailable},
+    disk::{LaterKey, OpenOptions, Operation, Unavailable},
     observe::Observer,
 };
 
@@ -42,16 +42,22 @@ fn later(disk: &Disk, row: u128, run: impl Fn(&Connection) -> rusqlite::Result<u
     disk.later(key, Arc::new(move |connection| run(connection).map(drop)));
 }
 
+/// Makes a file that has no room for one row more. Returns how many it has.
+async fn fill(disk: &Disk) -> i64 {
+    let mut rows = 0;
+    while put(disk, rows, SMALL).await.is_ok() {
+        rows += 1;
+    }
+    rows
+}
+
 #[tokio::test]
 async fn what_finds_no_room_keeps_nothing_else_from_the_disk_and_the_file_is_full_until_it_does() {
     let folder = Folder::new();
     let options = OpenOptions { max_bytes: MAX_BYTES, ..folder.options(None, &[]) };
     let observer = Arc::<Observer>::default();
     let (disk, _) = Disk::open(&options, &observer).expect("new");
-    let mut rows = 0;
-    while put(&disk, rows, SMALL).await.is_ok() {
-        rows += 1;
-    }
+    let rows = fill(&disk).await;
     assert!(rows > 50 && !disk.is_available(), "{rows} rows");
     // Work that can wait, in one batch: some that finds no room, the removal of a row, and more of both.
     for row in [0, 2] {
@@ -77,9 +83,35 @@ async fn what_finds_no_room_keeps_nothing_else_from_the_disk_and_the_file_is_ful
     for id in [1000, 1002] {
         wait_for(&disk, id, true).await;
     }
-    while !disk.is_available() {
+    while !observer.open_metrics().contains("taskgate_disk_unavailable 0") {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert!(observer.open_metrics().contains("taskgate_disk_unavailable 0"));
+    assert!(disk.is_available());
+    closed(disk);
+}
+
+#[tokio::test]
+async fn much_that_finds_no_room_takes_few_batches_and_what_stands_behind_it_is_written() {
+    let folder = Folder::new();
+    let options = OpenOptions { max_bytes: MAX_BYTES, ..folder.options(None, &[]) };
+    let (disk, _) = Disk::open(&options, &Arc::default()).expect("new");
+    fill(&disk).await;
+    let batch = || disk.read(|rows| rows.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)));
+    let before = batch().await.expect("whole");
+    // Nothing is written until all of this waits.
+    let (go, waits) = mpsc::channel::<()>();
+    disk.submit(Operation::new(move |_| Ok(waits.recv().is_ok()), drop)).expect("room");
+    let large = |id: i64| {
+        disk.begin_write(move |rows| rows.execute("INSERT INTO chunks VALUES (?1, zeroblob(?2))", (id, LARGE)))
+    };
+    let refused: Vec<_> = (1000..1200).map(|id| large(id).expect("room")).collect();
+    let removed = disk.begin_write(|rows| rows.execute("DELETE FROM chunks WHERE id = 0", ())).expect("room");
+    drop(go);
+    assert_eq!(removed.await, Ok(Ok(1)));
+    for refused in refused {
+        assert!(refused.await.expect("told").expect_err("there is no room").0.contains("full"));
+    }
+    let batches = batch().await.expect("whole") - before;
+    assert!((4..=6).contains(&batches), "{batches} batches");
     closed(disk);
 }

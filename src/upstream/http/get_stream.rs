@@ -44,7 +44,9 @@ impl HttpSession {
                     StatusCode::METHOD_NOT_ALLOWED => return,
                     StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
                     // Some servers say 404 where they have no such stream; one that had it has forgotten the session.
-                    StatusCode::NOT_FOUND if was_open => return drop(self.refusal(response).await),
+                    StatusCode::NOT_FOUND if was_open && self.session().is_some() => {
+                        return drop(self.refusal(response).await);
+                    }
                     // The client's next GET may have better headers. Pairs with the swap in `listen`.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
                     _ => fruitless += 1,

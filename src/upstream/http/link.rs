@@ -317,7 +317,7 @@ impl HttpSession {
     }
 
     /// Returns the id of the session. A modern server has none, whatever it said before that was known.
-    fn session(&self) -> Option<&HeaderValue> {
+    pub(super) fn session(&self) -> Option<&HeaderValue> {
         self.id.get().filter(|_| !self.modern.load(Ordering::Relaxed))
     }
 

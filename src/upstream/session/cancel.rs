@@ -54,12 +54,13 @@ impl UpstreamSession {
             return;
         }
         let number = call.exchange.number;
-        let is_new = self.inbound.exchanges.cancelling(number);
+        let was_cancelled = call.exchange.is_cancelled();
+        self.inbound.exchanges.cancelling(number);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
             tokio::time::sleep_until(call.begun + HEAD_START).await;
         }
-        if is_new && !call.exchange.is_answered() {
+        if !was_cancelled && !call.exchange.is_answered() {
             let message = cancelled(&number.to_string(), reason);
             // A server that cannot be told will find out when the connection goes.
             let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;

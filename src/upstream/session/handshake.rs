@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
+use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{UpstreamSession, with_id};
 use crate::{
@@ -25,6 +26,8 @@ use crate::{
 /// How long a server may take to answer `initialize`.
 const INITIALIZE_TIMEOUT: Duration = Duration::from_mins(1);
 
+/// How many answers to requests that come before the response may be on their way to the server.
+const MAX_REPLIES: usize = 16;
 /// The codes with which servers without sessions refuse `initialize`: its headers, its revision, the form of the
 /// request, the method, or its params are wrong.
 const CODES_OF_MODERN: [i64; 6] = [-32020, -32021, -32022, -32600, -32601, -32602];
@@ -204,13 +207,19 @@ pub(super) async fn ending(
     link: &dyn Link,
     headers: &HeaderMap,
 ) -> Result<Message, Failure> {
+    // Sent beside the exchange: a server that takes its time with one may have answered the request.
+    let mut replies = FuturesUnordered::new();
     loop {
-        match exchange.next().await {
+        let item = tokio::select! {
+            biased;
+            item = exchange.next() => item,
+            // A server that does not take it goes on without an answer.
+            Some(_) = replies.next() => continue,
+        };
+        match item {
             Some(Item::Message(message)) => {
-                if let Some(reply) = inbound.queue(message) {
-                    // A server that does not take it goes on without an answer.
-                    let _ = link.send(reply, headers.clone()).await;
-                }
+                let reply = inbound.queue(message).filter(|_| replies.len() < MAX_REPLIES);
+                replies.extend(reply.map(|reply| link.send(reply, headers.clone())));
             }
             Some(Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(ending)) => return ending?.whole().await,

@@ -210,7 +210,7 @@ fn each(
             }
         }
         let raw = place_of_result.as_ref().map(|result| rows::get_result(connection, seals, place, result));
-        // Whoever takes a line may be slow, and the log of the file grows as long as a moment of it is read.
+        // A line may take long to write, and the log of a file in use grows while a moment of it is read.
         drop(moment);
         let result = match &raw {
             None => None,
