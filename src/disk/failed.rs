@@ -16,7 +16,7 @@ const MAX_DAMAGED: usize = 8;
 
 /// How many operations of one batch, and how much of its work that can wait, may find no room. What stands behind more
 /// waits for the next batch, as the batch is tried again for each.
-const MAX_FULL: usize = 64;
+const MAX_FULL: usize = 16;
 
 /// How long reads of the disk may fail before what they say is taken for damage.
 const PASSING: Duration = Duration::from_secs(3);
@@ -207,7 +207,8 @@ impl LeftOut {
         those.filter(|(at, _)| !self.full_later.contains(at))
     }
 
-    /// Returns the work that was not tried, or is tried again. That comes last, so that it keeps no other from the disk.
+    /// Returns the work that was not tried, or is tried again. The latter comes last, so that it keeps no other
+    /// from the disk.
     pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
         let behind = self.later.map_or(all.len(), |at| at + 1)..all.len();
         let untried = behind.filter(|at| !self.full_later.contains(at));

@@ -56,7 +56,7 @@ impl Readers {
     pub(super) fn start(path: &Path) -> Result<Self, Box<dyn std::error::Error>> {
         let (ends, ended) = mpsc::channel();
         let mut readers = Self { shared: Arc::default(), threads: Vec::new(), ended: Mutex::new(ended) };
-        // Dropped before them where a thread cannot be started.
+        // Dropped before `readers`, which waits for the threads, where one cannot be started.
         let ends = ends;
         for number in 0..THREADS {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;

@@ -103,7 +103,7 @@ impl Runner {
                 return self.end_unacknowledged().await;
             },
             // A client that does not take the answer must not keep the turn from others.
-            () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT) => {}
+            () = tokio::time::sleep(ACKNOWLEDGE_TIMEOUT), if !self.is_cancelled_by_leaving() => {}
         }
         let waited = in_queue.is_some() || self.restored.is_some();
         let turn = tokio::select! {

@@ -223,12 +223,13 @@ impl Exchanges {
         true
     }
 
-    /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether that is new.
-    pub fn cancelling(&self, number: u64) -> bool {
+    /// Notes that an exchange was cancelled, although it may still end by itself. Returns whether it was
+    /// cancelled before; `None` where it is not open.
+    pub fn cancelling(&self, number: u64) -> Option<bool> {
         let mut open = self.open.lock();
-        let Some(open) = open.get_mut(&number) else { return false };
+        let open = open.get_mut(&number)?;
         self.cancelled.fetch_or(!open.apart, Ordering::Relaxed);
-        !std::mem::replace(&mut open.cancelled, true)
+        Some(std::mem::replace(&mut open.cancelled, true))
     }
 
     /// Returns whether an open exchange was cancelled.

@@ -86,3 +86,21 @@ async fn a_ping_before_the_response_to_initialize_is_answered_and_does_not_hold_
     initialize.result(&format!(r#"{{"protocolVersion":"2025-06-18",{server}}}"#)).await;
     assert_eq!(soon(connecting).await.unwrap().status, 200);
 }
+
+#[tokio::test]
+async fn a_ping_that_comes_in_one_piece_with_the_response_is_answered() {
+    let options = Options { answers: Answers::Sse, sessions: false, ..Options::default() };
+    let upstream = Upstream::start(options).await;
+    upstream.hold("initialize");
+    let gate = Gate::before(&upstream).await;
+    let connecting =
+        tokio::spawn(async move { Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await });
+    let initialize = upstream.held("initialize").await.sse();
+    let ping = json!({ "jsonrpc": "2.0", "id": "early", "method": "ping" });
+    let server =
+        json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": { "name": "x", "version": "1" } });
+    let response = json!({ "jsonrpc": "2.0", "id": initialize.seen.id(), "result": server });
+    initialize.raw(&format!("data: {ping}\n\ndata: {response}\n\n")).await;
+    assert_eq!(soon(connecting).await.unwrap().status, 200);
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "early").await;
+}

@@ -31,7 +31,7 @@ impl UpstreamSession {
         id: &str,
         headers: HeaderMap,
     ) -> Result<Option<()>, Failure> {
-        if !self.inbound.exchanges.cancelling(number) {
+        if self.inbound.exchanges.cancelling(number) != Some(false) {
             return Ok(None);
         }
         let mut edits = Edits::of(message.bytes());
@@ -54,8 +54,7 @@ impl UpstreamSession {
             return;
         }
         let number = call.exchange.number;
-        let was_cancelled = call.exchange.is_cancelled();
-        self.inbound.exchanges.cancelling(number);
+        let was_cancelled = self.inbound.exchanges.cancelling(number) == Some(true);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
             tokio::time::sleep_until(call.begun + HEAD_START).await;

@@ -56,7 +56,7 @@ impl Handshake<'_> {
         let link = self.server.connect(inbound.clone(), self.vacancy).await.map_err(NotAgreed::Failed)?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound)?;
-        let answering = ending(&mut probe, &inbound, &*guard.link, headers);
+        let answering = ending(&mut probe, &inbound, &guard.link, headers);
         let answer = match tokio::time::timeout(SILENCE, answering).await {
             Ok(answered) => modern(answered).map_err(NotAgreed::Failed)?,
             Err(_) => None,
@@ -66,7 +66,7 @@ impl Handshake<'_> {
         }
         let number = probe.number;
         let late = async {
-            let answered = ending(&mut probe, &inbound, &*guard.link, headers).await;
+            let answered = ending(&mut probe, &inbound, &guard.link, headers).await;
             match modern(answered) {
                 Ok(Some(answer)) => answer,
                 Ok(None) | Err(_) => pending().await,
@@ -90,7 +90,7 @@ impl Handshake<'_> {
         let link = self.server.connect(inbound.clone(), self.vacancy).await.ok()?;
         let guard = LinkGuard { link, headers, agreed: false };
         let mut probe = guard.probe(&inbound).ok()?;
-        let answering = ending(&mut probe, &inbound, &*guard.link, headers);
+        let answering = ending(&mut probe, &inbound, &guard.link, headers);
         modern(tokio::time::timeout(SILENCE, answering).await.ok()?).ok()?
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::sync::Semaphore;
 
 use super::{UpstreamSession, with_id};
 use crate::{
@@ -142,7 +142,7 @@ impl LinkGuard<'_> {
             let (number, headers) = (exchange.number, self.headers.clone());
             let outgoing = Outgoing { number, message, headers, max_answer: MAX_MESSAGE, relay: false };
             exchange.carry(self.link.request(outgoing));
-            let answering = ending(&mut exchange, inbound, &*self.link, self.headers);
+            let answering = ending(&mut exchange, inbound, &self.link, self.headers);
             let answer = match tokio::time::timeout(INITIALIZE_TIMEOUT, answering).await {
                 Ok(ending) => ending.map_err(NotAgreed::Failed)?,
                 Err(_) => return Err(NotAgreed::Failed(Failure::TimedOut(INITIALIZE_TIMEOUT))),
@@ -204,22 +204,22 @@ fn offering(request: &Message, number: u64, version: Version) -> Bytes {
 pub(super) async fn ending(
     exchange: &mut Exchange,
     inbound: &Inbound,
-    link: &dyn Link,
+    link: &Arc<dyn Link>,
     headers: &HeaderMap,
 ) -> Result<Message, Failure> {
-    // Sent beside the exchange: a server that takes its time with one may have answered the request.
-    let mut replies = FuturesUnordered::new();
+    let turns = Arc::new(Semaphore::new(MAX_REPLIES));
     loop {
-        let item = tokio::select! {
-            biased;
-            item = exchange.next() => item,
-            // A server that does not take it goes on without an answer.
-            Some(_) = replies.next() => continue,
-        };
-        match item {
+        match exchange.next().await {
             Some(Item::Message(message)) => {
-                let reply = inbound.queue(message).filter(|_| replies.len() < MAX_REPLIES);
-                replies.extend(reply.map(|reply| link.send(reply, headers.clone())));
+                let Some(reply) = inbound.queue(message) else { continue };
+                let (link, headers) = (Arc::clone(link), headers.clone());
+                // A server that asks faster than it takes the answers has to wait.
+                let Ok(turn) = Arc::clone(&turns).acquire_owned().await else { continue };
+                // In a task of its own: the server may answer the request before it takes this.
+                tokio::spawn(async move {
+                    let _ = link.send(reply, headers).await;
+                    drop(turn);
+                });
             }
             Some(Item::Silence | Item::Pause(_)) => {}
             Some(Item::End(ending)) => return ending?.whole().await,

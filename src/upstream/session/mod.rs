@@ -255,7 +255,7 @@ impl UpstreamSession {
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
         let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
         exchange.carry(self.link.request(outgoing));
-        let answering = ending(&mut exchange, &self.inbound, &*self.link, &headers);
+        let answering = ending(&mut exchange, &self.inbound, &self.link, &headers);
         tokio::time::timeout(REQUEST_TIMEOUT, answering).await.unwrap_or(Err(Failure::TimedOut(REQUEST_TIMEOUT)))
     }
 
