@@ -16,7 +16,11 @@ pub(crate) use filter::filter;
 use limit::{EventRates, RateLayer};
 use queue::StderrQueue;
 use tracing_subscriber::{
-    EnvFilter, Layer as _, filter::ParseError, fmt, layer::SubscriberExt, util::SubscriberInitExt,
+    Layer as _,
+    filter::{ParseError, Targets},
+    fmt,
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
 };
 
 use crate::cli::LogFormat;
@@ -53,7 +57,7 @@ impl Log {
             LogFormat::Text => lines.boxed(),
             LogFormat::Json => lines.json().boxed(),
         };
-        let filter = EnvFilter::try_new(directives)?;
+        let filter: Targets = directives.parse()?;
         tracing_subscriber::registry().with(lines).with(RateLayer(Arc::clone(&self.rates))).with(filter).init();
         // The default hook writes to stderr itself, and waits for its reader.
         std::panic::set_hook(Box::new(|panic| tracing::error!(target: "taskgate", "{panic}")));
