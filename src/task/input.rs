@@ -194,12 +194,15 @@ impl Engine {
 /// Passes an answer on to the server. Where that could not be reached nothing was sent, so the answer is sent again: the
 /// user need not be asked a second time.
 async fn deliver(session: &UpstreamSession, reply: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-    let (until, mut pause) = (Instant::now() + SENT_AGAIN_FOR, FIRST_PAUSE);
+    let (mut until, mut pause) = (None, FIRST_PAUSE);
     loop {
-        match session.reply(reply.clone(), headers.clone()).await {
-            Err(Failure::Unreachable(_)) if Instant::now() < until => tokio::time::sleep(pause).await,
-            ended => return ended,
+        let ended = session.reply(reply.clone(), headers.clone()).await;
+        // A first try may take longer than this where packets are dropped.
+        let until = *until.get_or_insert_with(|| Instant::now() + SENT_AGAIN_FOR);
+        if !matches!(ended, Err(Failure::Unreachable(_))) || Instant::now() >= until {
+            return ended;
         }
+        tokio::time::sleep(pause).await;
         pause = MAX_PAUSE.min(2 * pause);
     }
 }

@@ -116,11 +116,16 @@ impl Exchange {
         StatusCode::from_u16(self.state.status.load(Ordering::Acquire)).ok()
     }
 
-    /// Returns whether its response has come.
+    /// Returns whether it has ended, and the server does no more work for it.
     #[must_use]
-    pub fn is_answered(&self) -> bool {
-        // Pairs with the store in `Exchanges::end`.
-        self.state.answered.load(Ordering::Acquire)
+    pub fn is_over(&self) -> bool {
+        // Pairs with the store in `ExchangeState::end`.
+        self.state.over.load(Ordering::Acquire)
+    }
+
+    /// Notes that the server was told to do no more work for it.
+    pub fn set_over(&self) {
+        self.state.over.store(true, Ordering::Release);
     }
 
     /// Returns whether it was cancelled, and is still open.

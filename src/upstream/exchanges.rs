@@ -79,7 +79,7 @@ impl Exchanges {
         let state = Arc::new(ExchangeState {
             outbox: Outbox::new(&self.outbox),
             streams: AtomicBool::new(false),
-            answered: AtomicBool::new(false),
+            over: AtomicBool::new(false),
             status: AtomicU16::new(0),
             points: TrackedPoints::new(),
         });
@@ -200,11 +200,7 @@ impl Exchanges {
     /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
     pub fn end(&self, number: u64, ending: ExchangeEnd) {
         match (self.take(number), ending) {
-            (Some(open), ending) => {
-                // Pairs with the load in `Exchange::is_answered`.
-                open.state.answered.store(ending.is_ok(), Ordering::Release);
-                open.state.outbox.end(ending);
-            }
+            (Some(open), ending) => open.state.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
         }
@@ -263,7 +259,7 @@ impl Exchanges {
     /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.
     pub fn cancel(&self, number: u64) {
         if let Some(open) = self.take(number) {
-            open.state.outbox.end(Err(Failure::Cancelled));
+            open.state.end(Err(Failure::Cancelled));
             if let Some(task) = open.carried_by {
                 task.abort();
             }
@@ -287,7 +283,7 @@ impl Exchanges {
             open.extract_if(|_, open| is_meant(open)).map(|(_, open)| open).collect()
         };
         for open in abandoned {
-            open.state.outbox.end(Err(failure.clone()));
+            open.state.end(Err(failure.clone()));
             if let Some(task) = open.carried_by {
                 task.abort();
             }

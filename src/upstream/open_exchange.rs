@@ -4,13 +4,13 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU16},
+        atomic::{AtomicBool, AtomicU16, Ordering},
     },
 };
 
 use tokio::task::AbortHandle;
 
-use super::{ExchangeEnd, Purpose, points::TrackedPoints};
+use super::{ExchangeEnd, Failure, Purpose, points::TrackedPoints};
 use crate::flow::Outbox;
 
 /// How many requests of one session may be in flight at once.
@@ -23,8 +23,8 @@ pub(super) struct ExchangeState {
     pub(super) outbox: Outbox<ExchangeEnd>,
     /// Whether the upstream answers with a stream.
     pub(super) streams: AtomicBool,
-    /// Whether its response has come.
-    pub(super) answered: AtomicBool,
+    /// Whether it has ended, and the server does no more work for it.
+    pub(super) over: AtomicBool,
     /// The HTTP error status of the response; 0 without one.
     pub(super) status: AtomicU16,
     /// Where a later process can resume the answer, if that is tracked.
@@ -51,6 +51,17 @@ pub(super) struct InFlight {
     pub(super) apart: bool,
     /// Whether it was open at the last call of [`super::Exchanges::tell_silence`].
     pub(super) waited: bool,
+}
+
+impl ExchangeState {
+    /// Tells the listener how the exchange has ended.
+    pub(super) fn end(&self, ending: ExchangeEnd) {
+        // Here it is taskgate that gives the request up, and the server goes on.
+        let goes_on = matches!(ending, Err(Failure::OwnFault | Failure::ClientTooSlow));
+        // Pairs with the load in `Exchange::is_over`.
+        self.over.store(!goes_on, Ordering::Release);
+        self.outbox.end(ending);
+    }
 }
 
 impl InFlight {

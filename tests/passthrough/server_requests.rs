@@ -1,8 +1,10 @@
 //! Requests of the server to the client: elicitation, sampling, roots; and the answers to them.
 
+use std::time::Duration;
+
 use serde_json::json;
 
-use crate::kit::{Answers, Client, Gate, Options, Upstream, house, soon};
+use crate::kit::{Answers, Client, Gate, Options, Upstream, house, soon, within};
 
 const REQUESTS: [(&str, &str); 4] = [
     (
@@ -70,7 +72,7 @@ async fn the_answer_to_a_server_request_goes_to_the_session_that_was_asked() {
 }
 
 #[tokio::test]
-async fn a_ping_before_the_response_to_initialize_is_answered_and_does_not_hold_that_up() {
+async fn pings_before_the_response_to_initialize_are_answered_and_do_not_hold_that_up() {
     let options = Options { answers: Answers::Sse, sessions: false, ..Options::default() };
     let upstream = Upstream::start(options).await;
     // Answers too: the server takes its time with them.
@@ -80,11 +82,16 @@ async fn a_ping_before_the_response_to_initialize_is_answered_and_does_not_hold_
         tokio::spawn(async move { Client::new(&gate.url).ask_to_initialize("2025-11-25", json!({})).await });
     let initialize = upstream.held("initialize").await.sse();
     initialize.event(r#"{"jsonrpc":"2.0","id":"early","method":"ping"}"#).await;
+    // More than taskgate answers at once.
+    for id in 0..40 {
+        initialize.event(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }).to_string()).await;
+    }
     let pong = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "early").await;
     assert_eq!(pong.json()["result"], json!({}));
     let server = r#""capabilities":{"tools":{}},"serverInfo":{"name":"test-server","version":"1.0"}"#;
     initialize.result(&format!(r#"{{"protocolVersion":"2025-06-18",{server}}}"#)).await;
-    assert_eq!(soon(connecting).await.unwrap().status, 200);
+    // Less than taskgate waits for a server to take an answer.
+    assert_eq!(within(Duration::from_secs(10), connecting).await.unwrap().status, 200);
 }
 
 #[tokio::test]

@@ -45,39 +45,41 @@ impl UpstreamSession {
         self.link.send(edits.apply().into_bytes(), headers).await.map(Some)
     }
 
-    /// Cancels a call that no client waits for, and gives it up. The server is told once, and not where its response has
-    /// come: only what is in progress may be cancelled.
+    /// Cancels a call that no client waits for, and gives it up. The server is told once, and not where it has answered,
+    /// with whatever: only what is in progress may be cancelled.
     pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
         // It may still have to be sent.
         call.exchange.detach();
-        if call.exchange.is_answered() {
+        if call.exchange.is_over() {
             return;
         }
         let number = call.exchange.number;
-        let was_cancelled = self.inbound.exchanges.cancelling(number) == Some(true);
+        // Where it is not open, taskgate has given it up, and the server knows nothing of that.
+        let was_cancelled = self.inbound.exchanges.cancelling(number).unwrap_or(false);
         // A modern server is told by the end of the stream, or on the same channel.
         if !self.is_modern() {
             tokio::time::sleep_until(call.begun + HEAD_START).await;
         }
-        if !was_cancelled && !call.exchange.is_answered() {
+        if !was_cancelled && !call.exchange.is_over() {
             let message = cancelled(&number.to_string(), reason);
             // A server that cannot be told will find out when the connection goes.
             let _ = tokio::time::timeout(CANCEL_GRACE, self.link.send(message, headers)).await;
         }
         self.inbound.exchanges.cancel(number);
+        call.exchange.set_over();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use tokio::time::Instant;
 
     use super::*;
     use crate::upstream::{CallOptions, MAX_MESSAGE, Purpose};
 
-    #[tokio::test(start_paused = true)]
-    async fn a_cancellation_is_sent_some_time_after_its_call_at_the_earliest() {
-        let session = UpstreamSession::nowhere("/mcp");
+    fn call(session: &UpstreamSession) -> Call {
         let options = CallOptions {
             purpose: Purpose::Background,
             max_answer: MAX_MESSAGE,
@@ -87,11 +89,34 @@ mod tests {
         };
         let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#;
         let request = Message::parse(request.into()).expect("valid");
-        let mut call = session.call(&request, HeaderMap::new(), options).expect("room");
+        session.call(&request, HeaderMap::new(), options).expect("room")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancellation_is_sent_once_and_some_time_after_its_call_at_the_earliest() {
+        let (session, sent) = UpstreamSession::nowhere_counting("/mcp");
+        let mut call = call(&session);
         for waits in [HEAD_START, Duration::ZERO] {
             let before = Instant::now();
             session.cancel_call(&mut call, "the client has left", HeaderMap::new()).await;
-            assert_eq!(before.elapsed(), waits);
+            assert_eq!((before.elapsed(), sent.load(Ordering::Relaxed)), (waits, 1));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_cancelled_where_taskgate_gave_it_up_and_not_where_the_server_ended_it() {
+        for (failure, told) in [
+            (Failure::OwnFault, 1),
+            (Failure::ClientTooSlow, 1),
+            (Failure::BadAnswer("no JSON".to_owned()), 0),
+            (Failure::TooLarge(1), 0),
+            (Failure::SessionLost, 0),
+        ] {
+            let (session, sent) = UpstreamSession::nowhere_counting("/mcp");
+            let mut call = call(&session);
+            session.inbound.exchanges.end(call.exchange.number, Err(failure.clone()));
+            session.cancel_call(&mut call, "the client has left", HeaderMap::new()).await;
+            assert_eq!(sent.load(Ordering::Relaxed), told, "{failure}");
         }
     }
 }

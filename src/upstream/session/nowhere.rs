@@ -1,6 +1,12 @@
 //! A session with nothing behind it, for tests.
 
-use std::{future::ready, sync::Arc};
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use ::http::HeaderMap;
 use bytes::Bytes;
@@ -15,7 +21,11 @@ use crate::{
 
 /// A link that takes everything and answers nothing.
 #[derive(Debug, Default)]
-struct Nowhere(CancellationToken);
+struct Nowhere {
+    lost: CancellationToken,
+    /// How much was sent besides requests.
+    sent: Arc<AtomicUsize>,
+}
 
 impl Link for Nowhere {
     fn request(&self, _: Outgoing) -> Option<Carrier> {
@@ -23,6 +33,7 @@ impl Link for Nowhere {
     }
 
     fn send(&self, _: Bytes, _: HeaderMap) -> Sending<'_> {
+        self.sent.fetch_add(1, Ordering::Relaxed);
         Box::pin(ready(Ok(())))
     }
 
@@ -33,7 +44,7 @@ impl Link for Nowhere {
     fn is_modern(&self) {}
 
     fn lost(&self) -> &CancellationToken {
-        &self.0
+        &self.lost
     }
 
     fn close(&self, _: HeaderMap) {}
@@ -42,9 +53,16 @@ impl Link for Nowhere {
 impl UpstreamSession {
     /// Returns a session with the upstream at `path` whose server never answers.
     pub(crate) fn nowhere(path: &str) -> Arc<Self> {
+        Self::nowhere_counting(path).0
+    }
+
+    /// Returns a session as [`Self::nowhere`] does, with the number of notifications and responses that it was sent.
+    pub(super) fn nowhere_counting(path: &str) -> (Arc<Self>, Arc<AtomicUsize>) {
         let capacity = Capacity::new(1024, 1024);
         let inbound = Inbound::new(&path.into(), ClientCapabilities::default(), &capacity, &Arc::default());
-        Arc::new(Self::new(inbound, Arc::new(Nowhere::default())))
+        let link = Nowhere::default();
+        let sent = Arc::clone(&link.sent);
+        (Arc::new(Self::new(inbound, Arc::new(link))), sent)
     }
 
     /// Has the server say something in the course of its newest call. Returns whether there is one.

@@ -71,7 +71,7 @@ async fn an_exchange_whose_work_panics_ends_and_is_not_carried_again() {
     let panicked = AssertUnwindSafe(exchange.next()).catch_unwind().await;
     assert!(panicked.is_err());
     assert!(matches!(exchange.next().await, Some(Item::End(Err(Failure::OwnFault)))));
-    assert!(!exchanges.is_open(exchange.number) && !exchange.is_answered());
+    assert!(!exchanges.is_open(exchange.number) && !exchange.is_over());
     // So does one whose work goes on in a task of its own.
     let mut exchange = exchanges.begin(None, Purpose::Foreground).expect("room");
     exchange.carry(Some(Box::pin(async { panic!("a mistake") })));
