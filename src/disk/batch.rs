@@ -142,12 +142,12 @@ impl Batches {
         let is_full = self.fullness.note(full.is_some(), Instant::now());
         let takes = tried.is_ok() && !is_full && left_out.takes_any_of(operations.len());
         let waiting = if tried.is_ok() { left_out.waiting(&mut operations) } else { Vec::new() };
-        let (undone, result) = match tried {
-            Ok(undone) => (undone, Ok(())),
-            Err(failed) => (left_out.rest(later), Err(failed.why())),
+        let (undone, untried, result) = match tried {
+            Ok(undone) => (undone, left_out.count_untried(later.len()), Ok(())),
+            Err(failed) => (left_out.rest(later), 0, Err(failed.why())),
         };
         self.suspects.forget_done(suspects, &undone);
-        Outcome { operations, waiting, undone, result, full, takes }
+        Outcome { operations, waiting, undone, untried, result, full, takes }
     }
 
     /// Writes a batch or nothing of it.

@@ -14,8 +14,8 @@ use super::{
 /// for ever.
 const MAX_DAMAGED: usize = 8;
 
-/// How many operations of one batch, and how much of its work that can wait, may find no room. What stands behind more
-/// waits for the next batch, as the batch is tried again for each.
+/// How many operations of one batch, and as much of its work that can wait, may find no room. The next one waits for the
+/// next batch with all behind it, as the batch is tried again for each.
 const MAX_FULL: usize = 16;
 
 /// How long reads of the disk may fail before what they say is taken for damage.
@@ -74,6 +74,8 @@ pub(super) struct Outcome {
     pub waiting: Vec<Operation>,
     /// Work that was not done.
     pub undone: Vec<(LaterKey, Later)>,
+    /// How much of the work that can wait was not even tried.
+    pub untried: usize,
     pub result: Result<(), Unavailable>,
     /// Why a part of it has found no room, if one has.
     pub full: Option<Unavailable>,
@@ -163,12 +165,8 @@ impl LeftOut {
     /// Leaves out what found no room. The batch writes what fits, such as the removal of what has expired.
     pub(super) fn add_full(&mut self, culprit: Culprit) {
         match culprit {
-            Culprit::Operation(at) => {
-                self.full.push(at);
-                if self.full.len() == MAX_FULL {
-                    self.waits_from = Some(at + 1);
-                }
-            }
+            Culprit::Operation(at) if self.full.len() < MAX_FULL => self.full.push(at),
+            Culprit::Operation(at) => self.waits_from = Some(at),
             Culprit::Later(at) if self.full_later.len() < MAX_FULL => self.full_later.push(at),
             Culprit::Later(at) => (self.later, self.tries_again) = (Some(at), true),
         }
@@ -207,13 +205,23 @@ impl LeftOut {
         those.filter(|(at, _)| !self.full_later.contains(at))
     }
 
+    /// Returns which of so much work was not tried.
+    fn untried(&self, all: usize) -> impl Iterator<Item = usize> + use<'_> {
+        let behind = self.later.map_or(all, |at| at + 1)..all;
+        behind.filter(|at| !self.full_later.contains(at))
+    }
+
+    /// Returns how much of so much work was not tried.
+    pub(super) fn count_untried(&self, all: usize) -> usize {
+        self.untried(all).count()
+    }
+
     /// Returns the work that was not tried, or is tried again. The latter comes last, so that it keeps no other
     /// from the disk.
     pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
-        let behind = self.later.map_or(all.len(), |at| at + 1)..all.len();
-        let untried = behind.filter(|at| !self.full_later.contains(at));
         let culprit = self.later.filter(|_| self.tries_again);
-        untried.chain(culprit).chain(self.full_later.iter().copied()).map(|at| all[at].clone()).collect()
+        let in_order = self.untried(all.len()).chain(culprit).chain(self.full_later.iter().copied());
+        in_order.map(|at| all[at].clone()).collect()
     }
 
     /// Returns all work but what was left out.

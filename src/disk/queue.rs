@@ -122,6 +122,8 @@ pub(super) struct Queue {
     order: VecDeque<LaterKey>,
     /// When the first of `later` is due.
     flush_at: Option<Instant>,
+    /// Whether no batch does any of `later` before that.
+    rests: bool,
     closed: bool,
 }
 
@@ -177,17 +179,27 @@ impl Queue {
         self.later.len() == 1
     }
 
-    /// Takes back work that could not be done, unless newer work has taken its place. Returns how much waits. Where a
-    /// batch was in vain, all of it waits a while: what fails each time must not keep the disk busy.
-    pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>, in_vain: bool) -> usize {
+    /// Takes back work that could not be done, unless newer work has taken its place.
+    pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>) {
         for (key, work) in undone {
             if !self.later.contains_key(&key) {
                 self.push_later(key, work);
             }
         }
-        if in_vain && self.flush_at.is_some() {
-            self.flush_at = Some(Instant::now() + FLUSH);
-        }
+    }
+
+    /// Has all work that can wait do so for a while: what fails each time must not keep the disk busy.
+    pub(super) fn rest(&mut self) {
+        (self.flush_at, self.rests) = (Some(Instant::now() + FLUSH), true);
+    }
+
+    /// Returns how much work that can wait there is.
+    pub(super) fn count_later(&self) -> usize {
+        self.later.len()
+    }
+
+    /// Returns how much waits in all.
+    pub(super) fn count(&self) -> usize {
         self.small.len() + self.bulk.len() + self.later.len()
     }
 
@@ -221,11 +233,13 @@ impl Queue {
                 taken.operations.push(operation);
             }
         }
-        let keys = self.order.len().min(BATCH_LATER);
-        for key in self.order.drain(..keys) {
-            taken.later.extend(self.later.remove(&key).map(|work| (key, work)));
+        if is_due || !self.rests {
+            let keys = self.order.len().min(BATCH_LATER);
+            for key in self.order.drain(..keys) {
+                taken.later.extend(self.later.remove(&key).map(|work| (key, work)));
+            }
+            (self.flush_at, self.rests) = ((!self.order.is_empty()).then(Instant::now), false);
         }
-        self.flush_at = (!self.order.is_empty()).then(Instant::now);
         Next::Batch(taken)
     }
 }

@@ -151,18 +151,24 @@ impl Drop for End {
 /// Writes until the queue is closed. Returns whether all was written that waited then.
 fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: &Observer) -> bool {
     let mut is_whole = true;
-    // How much work that can wait has failed since any was done.
+    // How much work that can wait has failed since any was done, or since the last rest.
     let mut in_vain = 0;
     while let Some(taken) = next(shared, &mut batches, observer) {
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
-        let Outcome { operations, waiting, undone, result, full, takes } = batches.write(taken);
+        let Outcome { operations, waiting, undone, untried, result, full, takes } = batches.write(taken);
         let was_available = shared.available.swap(takes, Ordering::Relaxed);
         shared.used.store(batches.used_bytes(), Ordering::Relaxed);
-        in_vain = if undone.len() < later || count > 0 { 0 } else { in_vain + undone.len() };
-        let (backlog, is_closed) = {
+        in_vain = if undone.len() < later { 0 } else { in_vain + later - untried };
+        let (backlog, all_in_vain, is_closed) = {
             let mut queue = shared.queue.lock();
             queue.put_back(waiting);
-            (queue.again(undone, in_vain > 0), queue.is_closed())
+            queue.again(undone);
+            let all_in_vain = in_vain > 0 && in_vain >= queue.count_later();
+            if all_in_vain {
+                queue.rest();
+                in_vain = 0;
+            }
+            (queue.count(), all_in_vain, queue.is_closed())
         };
         observer.emit(events::BatchWritten {
             operations: operations.len(),
@@ -180,7 +186,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             operation.tell(&result);
         }
         drop(gathering);
-        if is_closed && (result.is_err() || (backlog > 0 && in_vain >= backlog)) {
+        if is_closed && (result.is_err() || all_in_vain) {
             // The process does not wait for a disk that takes nothing, or not what is left.
             tracing::debug!(left = backlog, "the store is closed, and not all was written");
             is_whole = count + backlog == 0;

@@ -115,3 +115,27 @@ async fn much_that_finds_no_room_takes_few_batches_and_what_stands_behind_it_is_
     assert!((12..=16).contains(&batches), "{batches} batches");
     closed(disk);
 }
+
+#[tokio::test]
+async fn at_a_stop_what_makes_room_is_written_behind_much_that_finds_none() {
+    let folder = Folder::new();
+    let options = OpenOptions { max_bytes: MAX_BYTES, ..folder.options(None, &[]) };
+    let (disk, _) = Disk::open(&options, &Arc::default()).expect("new");
+    let rows = fill(&disk).await;
+    // Nothing is written until all of this waits.
+    let (go, waits) = mpsc::channel::<()>();
+    disk.submit(Operation::new(move |_| Ok(waits.recv().is_ok()), drop)).expect("room");
+    for id in 1000..1300_u32 {
+        later(&disk, id.into(), move |rows| rows.execute("INSERT INTO chunks VALUES (?1, zeroblob(?2))", (id, LARGE)));
+    }
+    for id in 0..5_u32 {
+        later(&disk, id.into(), move |rows| rows.execute("DELETE FROM chunks WHERE id = ?1", [id]));
+    }
+    drop(go);
+    assert!(!disk.close(), "not all was written");
+    drop(disk);
+    let (disk, _) = Disk::open(&options, &Arc::default()).expect("whole");
+    let left = disk.read(|rows| rows.query_row("SELECT count(*) FROM chunks", (), |row| row.get::<_, i64>(0))).await;
+    assert_eq!(left, Ok(rows - 5));
+    closed(disk);
+}
