@@ -69,7 +69,7 @@ pub(crate) struct Cli {
     /// The subcommand.
     #[command(subcommand)]
     pub command: Command,
-    /// What to log, on stderr: error, warn, info, debug, trace, or directives such as taskgate=debug,hyper=info
+    /// What to log, on stderr: off, error, warn, info, debug, trace, or directives such as taskgate=debug,hyper=info
     #[arg(long, global = true, env = "TASKGATE_LOG", default_value = "info", value_parser = crate::log::filter)]
     pub log: String,
     /// The form of the log
@@ -92,20 +92,20 @@ pub(crate) enum LogFormat {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Stand in front of MCP servers and give them tasks
+    /// Proxy MCP servers and give them tasks
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
     /// Wrap one MCP server for one client on stdin and stdout, as in a desktop client's configuration
     #[command(after_help = STDIO_EXAMPLES)]
     Stdio(Stdio),
-    /// Say what is wrong in a configuration file, with line and column, and what on this machine does not fit it
+    /// Check a configuration file: name each mistake with line and column, and warn of what this machine lacks
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Check),
     /// Check, export or copy the file of a store
     Store(crate::store::Store),
     /// Show one task from call to result, with a built-in slow server behind taskgate
     Demo,
-    /// The slow server of the demo, on stdin and stdout
+    /// Run the slow server of the demo on stdin and stdout
     #[command(hide = true)]
     DemoServer,
     /// Print the script that completes taskgate's arguments in a shell
@@ -125,7 +125,7 @@ pub(crate) enum Command {
 /// Where the upstreams come from: a URL, a command, or a configuration.
 #[derive(Debug, Args)]
 struct UpstreamArgs {
-    /// URL of the MCP server to stand in front of (Streamable HTTP or HTTP+SSE)
+    /// URL of the MCP server (Streamable HTTP or HTTP+SSE)
     #[arg(long, env = "TASKGATE_UPSTREAM", value_name = "URL", value_parser = config::target_from_url)]
     upstream: Option<Target>,
     #[command(flatten)]
@@ -133,7 +133,7 @@ struct UpstreamArgs {
     /// File to keep tasks in, so that they outlive the process; without it they are kept in memory
     #[arg(long, env = "TASKGATE_STORE", value_name = "FILE")]
     store: Option<PathBuf>,
-    /// Command of a stdio MCP server to stand in front of
+    /// Command that starts a stdio MCP server
     #[arg(last = true, value_name = "COMMAND")]
     child: Vec<String>,
 }
@@ -169,11 +169,11 @@ pub(crate) struct Serve {
     /// Address for /livez, /readyz and /metrics; if not given, there is no such port
     #[arg(long, env = "TASKGATE_ADMIN", value_name = "ADDRESS", value_parser = config::listen_address)]
     admin: Option<SocketAddr>,
-    /// Host header to accept besides local names and the listen address; may be given more than once
+    /// Host header to accept besides local names and the listen address; may be given more than once, or with commas
     #[arg(long = "allowed-host", env = "TASKGATE_ALLOWED_HOSTS", value_name = "HOST", value_delimiter = ',',
           value_parser = config::allowed_host)]
     allowed_hosts: Option<Vec<String>>,
-    /// Origin of browser pages to accept besides those of the same host and port; may be given more than once
+    /// Origin of browser pages to accept besides those of the same host and port; more than once, or with commas
     #[arg(long = "allowed-origin", env = "TASKGATE_ALLOWED_ORIGINS", value_name = "ORIGIN", value_delimiter = ',',
           value_parser = config::allowed_origin)]
     allowed_origins: Option<Vec<String>>,
@@ -199,7 +199,7 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(mistakes) => mistakes.fmt(f),
-            Self::Arguments(why) => f.write_str(why),
+            Self::Arguments(why) => write!(f, "taskgate: {why}"),
         }
     }
 }
@@ -211,8 +211,8 @@ impl Cli {
         let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
             // So far only the arguments of the subcommand that was called know their names.
             command.build();
-            match environment::empty_in_error(&command, &error) {
-                Some(empty) => end(&command.error(ErrorKind::InvalidValue, empty)),
+            match environment::wrong_in_error(&command, &error) {
+                Some(wrong) => end(&command.error(ErrorKind::InvalidValue, wrong)),
                 None => end(&error),
             }
         });
@@ -299,7 +299,7 @@ impl UpstreamArgs {
             (None, Some(program)) => Some(Target::Command { program, args: child.collect() }),
             (None, None) => None,
         };
-        let nothing = "nothing to stand in front of: give --upstream URL, -- COMMAND ARGS…, ";
+        let nothing = "no MCP server given: give --upstream URL, -- COMMAND ARGS…, ";
         self.config.load(Overrides { target, store: self.store, ..overrides }, nothing).map(|(_, config)| config)
     }
 }

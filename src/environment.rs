@@ -17,8 +17,8 @@ const UPSTREAM: &str = "TASKGATE_UPSTREAM";
 const CHILD: &str = "TASKGATE_CHILD";
 const PREFIX: &str = "TASKGATE_";
 
-/// Returns what is wrong with a variable that is set but empty, if that is why the arguments cannot be read.
-pub(crate) fn empty_in_error(command: &Command, error: &clap::Error) -> Option<String> {
+/// Returns what is wrong with a variable, if that is why the arguments cannot be read.
+pub(crate) fn wrong_in_error(command: &Command, error: &clap::Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
         _ => None,
@@ -26,7 +26,13 @@ pub(crate) fn empty_in_error(command: &Command, error: &clap::Error) -> Option<S
     let (argument, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
     let is_meant = |other: &&clap::Arg| other.to_string() == argument;
     let variable = every_argument(command).find(is_meant)?.get_env()?;
-    (value.is_empty() && env::var_os(variable)?.is_empty()).then(|| set_but_empty(variable))
+    let given = env::var(variable).ok()?;
+    if value.is_empty() && given.is_empty() {
+        return Some(set_but_empty(variable));
+    }
+    let why = std::error::Error::source(error)?;
+    let is_it = given == value || given.split(',').any(|part| part == value);
+    is_it.then(|| format!("{}: {value:?}: {why}", variable.display()))
 }
 
 /// Returns what is wrong with a variable that is set but empty, if an argument takes its value from it.

@@ -74,11 +74,11 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
             match checked {
                 Ok(Ok(found)) => {
                     crate::say(&format!(
-                        "{}: {} tasks, {} results, {} damaged places",
+                        "{}: {}, {}, {}",
                         read.file.display(),
-                        found.tasks,
-                        found.results,
-                        found.damages
+                        count(found.tasks, "task"),
+                        count(found.results, "result"),
+                        count(found.damages, "damaged place")
                     ));
                     code(found.damages)
                 }
@@ -108,6 +108,11 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
             Err(why) => failed(&why),
         },
     }
+}
+
+/// Returns a number with what is counted.
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Returns the exit code for a file in which so much is damaged.

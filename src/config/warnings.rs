@@ -1,10 +1,10 @@
 //! What may be wrong with a configuration that has no mistakes.
 
-use std::path::Path;
+use std::{env, ffi::OsString, path::Path};
 
 use rustix::fs::{Access, access};
 
-use super::{AuditTo, Auth, Config, Target};
+use super::{AuditTo, Auth, Config, Store, Target, Upstream};
 
 impl Config {
     /// Returns a warning where taskgate listens beyond this machine and lets everyone in.
@@ -17,8 +17,8 @@ impl Config {
         }
         Some(format!(
             "taskgate listens beyond this machine (server.listen = {listen}) and knows no users: every client that reaches \
-             that address can call every tool; set auth.mode, or have server.listen begin with 127.0.0.1, or let the network \
-             keep other clients out"
+             that address can call every tool; set auth.mode, or listen on 127.0.0.1 (--listen, server.listen), or let the \
+             network keep other clients out"
         ))
     }
 
@@ -30,14 +30,34 @@ impl Config {
             AuditTo::File(path) => cannot_be_written(path).map(|why| format!("audit.file: {}: {why}", path.display())),
             AuditTo::Off | AuditTo::Log => None,
         };
-        let commands = self.upstreams.iter().filter_map(|upstream| {
-            let Target::Command { program, .. } = &upstream.target else { return None };
-            let folder = upstream.process.cwd.as_deref().unwrap_or(Path::new(""));
-            let missing = program.contains('/') && !folder.join(program).exists();
-            missing.then(|| format!("{}: its command {program} does not exist", upstream.path))
-        });
-        audit.into_iter().chain(commands).collect()
+        let store = match &self.store {
+            Store::File(store) => {
+                // The start makes folders that are missing.
+                let there = store.path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+                let fits = (there == store.path || there.is_dir()) && access(there, Access::WRITE_OK).is_ok();
+                (!fits).then(|| {
+                    let (path, there) = (store.path.display(), there.display());
+                    format!("store.path: {path}: nothing can be written to {there}")
+                })
+            }
+            Store::Memory => None,
+        };
+        let commands = self.upstreams.iter().filter_map(lacks_command);
+        audit.into_iter().chain(store).chain(commands).collect()
     }
+}
+
+/// Returns that the command of a server is not there, if it is not.
+fn lacks_command(upstream: &Upstream) -> Option<String> {
+    let Target::Command { program, .. } = &upstream.target else { return None };
+    let is_there = if program.contains('/') {
+        upstream.process.cwd.as_deref().unwrap_or(Path::new("")).join(program).exists()
+    } else {
+        let its_own = upstream.process.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
+        let path: OsString = its_own.or_else(|| env::var_os("PATH")).unwrap_or_default();
+        env::split_paths(&path).any(|folder| folder.join(program).exists())
+    };
+    (!is_there).then(|| format!("{}: its command {program} does not exist, or is not on PATH", upstream.path))
 }
 
 /// Returns why lines cannot be appended to a file, as far as that is known without making it.
@@ -86,12 +106,20 @@ mod tests {
             let audit = format!("[audit]\nto = \"file\"\nfile = {audit:?}\n");
             config(&format!("{audit}[[upstream]]\ncommand = [{program:?}]\n")).unfit_here()
         };
+        let stored = |path: &str| {
+            let store = format!("[store]\nkind = \"file\"\npath = {path:?}\n");
+            config(&format!("{store}[[upstream]]\nurl = \"http://127.0.0.1:9/mcp\"\n")).unfit_here()
+        };
         let (missing, fine) = (folder.path().join("none/audit.jsonl"), folder.path().join("audit.jsonl"));
         let said = unfit(&missing, "/no/such/server");
         assert!(said[0].contains("audit.file") && said[0].contains("its folder does not exist"), "{said:?}");
         assert!(said[1].contains("/mcp: its command /no/such/server does not exist"), "{said:?}");
-        assert_eq!(unfit(&fine, "npx"), Vec::<String>::new());
+        assert!(unfit(&fine, "no-such-server")[0].contains("or is not on PATH"));
+        assert_eq!(unfit(&fine, "sh"), Vec::<String>::new());
         assert_eq!(unfit(&fine, "/bin/sh"), Vec::<String>::new());
         assert!(!fine.exists());
+        // Not even root writes there.
+        assert!(stored("/proc/version/tasks.db")[0].contains("store.path: /proc/version/tasks.db"));
+        assert_eq!(stored(&folder.path().join("new/tasks.db").to_string_lossy()), Vec::<String>::new());
     }
 }

@@ -45,7 +45,7 @@ impl Event for Drained {
             tracing::warn!(
                 failed,
                 untold,
-                "drained: drain_timeout ran out first, and tasks that still ran have failed"
+                "drain_timeout is over: tasks that still ran have failed, and of untold ones nobody was told how they ended"
             );
         }
     }
