@@ -118,6 +118,26 @@ async fn a_task_that_is_refused_in_its_second_session_too_fails() {
 }
 
 #[tokio::test]
+async fn a_server_that_says_with_400_that_it_has_forgotten_the_session_gets_another_one_too() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    client.result("tools/list", json!({})).await;
+    upstream.hold("slow");
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let error = json!({ "code": -32000, "message": "Bad Request: No valid session ID provided" });
+    let body = json!({ "jsonrpc": "2.0", "error": error, "id": null }).to_string();
+    let refused = upstream.held("slow").await;
+    let session = refused.seen.header("mcp-session-id").to_owned();
+    refused.status(400, &[("content-type", "application/json")], &body);
+    let again = upstream.held("slow").await;
+    assert_ne!(again.seen.header("mcp-session-id"), session);
+    again.result(r#"{"content":[]}"#);
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+    assert_eq!(upstream.count("initialize"), 2);
+}
+
+#[tokio::test]
 async fn callers_that_wait_for_one_handshake_share_its_failure() {
     let upstream = Upstream::json().await;
     upstream.hold("initialize");

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Method, Request, Response,
     header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE},
 };
 use http_body_util::Full;
@@ -59,7 +59,7 @@ pub(super) struct HttpSession {
     /// Whether the server is of the modern generation, which has no sessions, resumes nothing, and takes only requests.
     pub(super) modern: AtomicBool,
     /// Cancelled when the upstream has ended the session.
-    lost: CancellationToken,
+    pub(super) lost: CancellationToken,
     /// Whether a task keeps the GET stream open.
     pub(super) listening: AtomicBool,
     /// Cancelled when this side has ended the session.
@@ -381,20 +381,5 @@ impl HttpSession {
             self.inbound.exchanges.heard(number, decoder.last_id());
         }
         Ok(messages)
-    }
-
-    /// Returns the failure that an HTTP error status stands for.
-    pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        if response.status() == StatusCode::NOT_FOUND && self.session().is_some() {
-            self.lost.cancel();
-            if self.inbound.pooled {
-                // Other clients' calls run in it too: a stream that has begun says itself how it ends.
-                self.inbound.exchanges.abandon_silent(&Failure::SessionLost);
-            } else {
-                self.inbound.exchanges.abandon_all(&Failure::SessionLost);
-            }
-            return Failure::SessionLost;
-        }
-        self.server.refusal(response).await
     }
 }

@@ -9,6 +9,7 @@ mod endpoint;
 mod forward;
 mod get_stream;
 mod link;
+mod lost;
 mod pool;
 mod reopen;
 mod silence;
