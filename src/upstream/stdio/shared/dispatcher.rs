@@ -87,9 +87,12 @@ impl Dispatcher {
             return tell(child, result_response(id, "{}"));
         }
         let mut registry = self.registry.lock();
-        let Some((seat, inbound)) = registry.session_to_ask() else {
-            drop(registry);
-            return refuse(&RpcError::internal("no client is there to be asked"));
+        let (seat, inbound) = match registry.session_to_ask() {
+            Ok(asked) => asked,
+            Err(why) => {
+                drop(registry);
+                return refuse(&RpcError::internal(why));
+            }
         };
         if let Some(error) = inbound.client.refusal(request) {
             drop(registry);

@@ -255,19 +255,26 @@ impl Registry {
         }
     }
 
-    /// Returns the session that gets a request of the child, which does not say whose call has caused it; `None` if
-    /// there is no session.
-    pub(super) fn session_to_ask(&self) -> Option<(u64, Inbound)> {
+    /// Returns the session that gets a request of the child, which does not say whose call has caused it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn session_to_ask(&self) -> Result<(u64, Inbound), &'static str> {
         let newest = |seat: &Seat| {
             let number = seat.inbound.exchanges.newest(Some(Purpose::Foreground))?;
             seat.calls.get(&number).copied()
         };
         let runs = |seat: &Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.is_in_flight(*number));
+        let mut callers = self.seats.values().filter(|seat| runs(seat));
+        if callers.clone().count() > 1 && callers.any(|seat| seat.inbound.pooled) {
+            return Err("calls of several clients run, and nothing says in the course of which of them this is asked");
+        }
         // The session with the newest plain call comes first. Without a plain call, sessions with running tasks come
         // before the others, then those whose client reads the GET stream, then the newest. So the session of the only
         // call in flight always comes first.
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
-        self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()))
+        let first = self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()));
+        first.ok_or("no client is there to be asked")
     }
 
     /// Returns the session that got a request that the child withdraws.

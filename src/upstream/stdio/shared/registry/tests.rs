@@ -32,7 +32,7 @@ fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange)
 }
 
 fn asked(registry: &Registry) -> Option<u64> {
-    registry.session_to_ask().map(|(seat, _)| seat)
+    registry.session_to_ask().ok().map(|(seat, _)| seat)
 }
 
 #[test]
@@ -60,6 +60,24 @@ fn a_session_with_a_plain_call_is_asked_before_one_with_a_task_and_that_before_a
     drop(listening);
     assert_eq!(asked(&registry), Some(ann), "whether she listens or not");
     assert!(registry.end(of_bob).is_some() && registry.end(of_bob).is_none());
+}
+
+#[test]
+fn while_calls_of_others_run_no_client_without_a_session_is_asked_what_may_be_theirs() {
+    let mut registry = Registry::new();
+    let modern = || Inbound { pooled: true, ..inbound() };
+    let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
+    let legacy = registry.join(inbound()).unwrap();
+    let (_, of_ann) = call(&mut registry, ann, Purpose::Foreground);
+    assert_eq!(asked(&registry), Some(ann));
+    let (_, of_bob) = call(&mut registry, bob, Purpose::Foreground);
+    assert_eq!(asked(&registry), None, "it may be hers or his");
+    registry.seats[&ann].inbound.exchanges.cancel(of_ann.number);
+    assert_eq!(asked(&registry), Some(bob));
+    let (_, _of_legacy) = call(&mut registry, legacy, Purpose::Background);
+    assert_eq!(asked(&registry), None, "nor with a session");
+    registry.seats[&bob].inbound.exchanges.cancel(of_bob.number);
+    assert_eq!(asked(&registry), Some(legacy));
 }
 
 #[test]
