@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::Modern,
-    kit::{Gate, Sse, Upstream, soon},
+    kit::{Gate, Sse, Upstream, eventually, soon},
 };
 
 async fn house() -> (Upstream, Gate, Modern) {
@@ -44,6 +44,9 @@ async fn a_question_is_never_that_of_another_call_than_the_one_that_its_client_h
     let leaving = call(&client);
     let stream = upstream.get_stream().await;
     let left = upstream.held("slow").await;
+    // Keeps the session.
+    let mut listening = client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    listening.message().await;
     leaving.abort();
     upstream.wait_for_message("notifications/cancelled").await;
     let other = call(&client);
@@ -54,6 +57,40 @@ async fn a_question_is_never_that_of_another_call_than_the_one_that_its_client_h
     slow.result(r#"{"content":[]}"#);
     assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
     drop(left);
+}
+
+#[tokio::test]
+async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_cancelled_before() {
+    let (upstream, _gate, client) = house().await;
+    let leaving = call(&client);
+    let _stream = upstream.get_stream().await;
+    let _left = upstream.held("slow").await;
+    leaving.abort();
+    upstream.wait_for_message("notifications/cancelled").await;
+    eventually(async || {
+        client.result("tools/list", json!({})).await;
+        (upstream.count("initialize") == 2).then_some(())
+    })
+    .await;
+    let calling = call(&client);
+    let stream = upstream.get_stream().await;
+    let _slow = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+}
+
+#[tokio::test]
+async fn a_log_message_on_the_get_stream_reaches_the_only_call_that_runs() {
+    let (upstream, _gate, client) = house().await;
+    let level = json!({ "io.modelcontextprotocol/logLevel": "info" });
+    let mut calling = client.stream("tools/call", json!({ "name": "slow", "arguments": {}, "_meta": level }));
+    let stream = upstream.get_stream().await;
+    let slow = upstream.held("slow").await;
+    let params = json!({ "level": "warning", "data": "here" });
+    stream.event(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }).to_string()).await;
+    assert_eq!(calling.message().await["params"]["data"], "here");
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(calling.message().await["result"]["resultType"], "complete");
 }
 
 #[tokio::test]

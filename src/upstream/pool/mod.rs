@@ -89,7 +89,7 @@ impl SessionPool {
                 {
                     let came = Instant::now();
                     let mut shared = used.slot.shared.lock().await;
-                    shared.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_cancelled());
+                    shared.forget_cancelled();
                     let pooled = match self.shared(server, key, headers, &mut shared, came).await {
                         Ok(pooled) => pooled,
                         Err(why) => return used.slot.free_single().ok_or(why),
@@ -116,6 +116,9 @@ impl SessionPool {
             Sharing::Shared => {
                 let came = Instant::now();
                 let mut shared = used.slot.shared.lock().await;
+                if key.client.any() {
+                    shared.forget_cancelled();
+                }
                 Ok(Lease::of(&self.shared(server, key, headers, &mut shared, came).await?))
             }
         }

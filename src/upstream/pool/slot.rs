@@ -43,6 +43,14 @@ pub(super) struct Shared {
     pub(super) failed: Option<(Instant, NoSession)>,
 }
 
+impl Shared {
+    /// Lets go of a session in which a call was cancelled, once nothing uses it: the server may still ask in the course
+    /// of that call, so no later one can be asked there.
+    pub(super) fn forget_cancelled(&mut self) {
+        self.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_cancelled());
+    }
+}
+
 /// A slot in use by a lease that is being made. A slot that stays empty is forgotten.
 pub(super) struct SlotUse<'a> {
     slots: &'a Mutex<Slots>,
