@@ -2,13 +2,13 @@
 //!
 //! There are two rules, as only the modern generation names a revision in the `_meta` of a request, and clients of both
 //! name one in a header. In `_meta` any name is modern but those of the revisions that taskgate speaks, which have
-//! sessions ([`names_modern_revision`]). In the header an unknown name may also be a mistake of a client with sessions,
+//! sessions ([`is_modern_meta`]). In the header an unknown name may also be a mistake of a client with sessions,
 //! so it is modern only if it is a date from the first modern revision on.
 
 use crate::wire::{
     Message, Method,
     object::Needle,
-    params::{names_modern_revision, unambiguous},
+    params::{is_modern_meta, unambiguous},
 };
 
 /// The first revision without the `initialize` handshake; it and all later ones are "modern".
@@ -21,12 +21,12 @@ pub fn is_modern(message: &Message) -> bool {
     message.method() == Method::Discover || message.params().is_some_and(are_modern)
 }
 
-/// Returns whether raw `params` name a revision of the modern generation in their `_meta`. Members that are there twice
+/// Returns whether the `_meta` of raw `params` is of the modern generation. Members that are there twice
 /// are refused later, and so is a revision behind an escape.
 #[must_use]
 pub fn are_modern(params: &str) -> bool {
-    static VERSION: Needle = Needle::new("protocolVersion");
-    VERSION.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(names_modern_revision))
+    static PREFIX: Needle = Needle::new("io.modelcontextprotocol");
+    PREFIX.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(is_modern_meta))
 }
 
 /// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern
@@ -51,6 +51,11 @@ mod tests {
         assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
         assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"DRAFT-2027"}}"#));
         assert!(!modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#));
+        assert!(
+            modern("ping", r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#),
+            "it lacks a revision"
+        );
+        assert!(!modern("ping", r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"a"}}}"#));
         assert!(!modern("ping", r#"{"_meta":{"progressToken":1}}"#));
         assert!(!modern("ping", r#"{"protocolVersion":"2026-07-28"}"#));
     }

@@ -8,6 +8,8 @@ use super::{
 
 /// The `_meta` key by which each request of the modern generation names its revision.
 const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
+/// What a modern request says of its client in `_meta`.
+const CLIENT: [&str; 2] = ["io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"];
 
 /// The members of `params` and of its `_meta`, each of them there once.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl<'a> Params<'a> {
     /// the modern generation.
     pub fn parse(raw: &'a str) -> Result<Self, RpcError> {
         let params = Self::parse_any(raw)?;
-        if params.meta.as_ref().is_some_and(names_modern_revision) {
+        if params.meta.as_ref().is_some_and(is_modern_meta) {
             return Err(RpcError::invalid_request(
                 "Invalid request: this session has a revision; start with initialize",
             ));
@@ -87,10 +89,14 @@ pub fn may_matter(params: &str) -> bool {
     may_have(params, KEYS.each_ref())
 }
 
-/// Returns whether a `_meta` names a revision of the modern generation: any that taskgate does not speak.
+/// Returns whether a `_meta` is of the modern generation: it names a revision that taskgate does not speak, or none and
+/// has what else each modern request has to have.
 #[must_use]
-pub fn names_modern_revision(meta: &Members<'_>) -> bool {
-    meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none())
+pub fn is_modern_meta(meta: &Members<'_>) -> bool {
+    match meta.get(MODERN) {
+        Some(_) => meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none()),
+        None => CLIENT.iter().any(|member| meta.get(member).is_some()),
+    }
 }
 
 fn check_progress_token(token: &str) -> Result<(), RpcError> {

@@ -213,6 +213,13 @@ async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_
     assert_eq!(*request, json!({ "method": "elicitation/create", "params": params }));
     // It goes on with no call that was parked.
     assert!(asked.get("requestState").is_none(), "{asked}");
+    for (action, code) in [("decline", -32603), ("cancel", -32603), ("perhaps", -32602)] {
+        let answers = json!({ key: { "action": action } });
+        let refused =
+            client.refusal("tools/call", json!({ "name": "slow", "arguments": {}, "inputResponses": answers }));
+        assert_eq!(refused.await.1, code, "{action}");
+    }
+    assert_eq!(upstream.count("slow"), 1, "the server would only send the user there again");
     let answers = json!({ key: { "action": "accept" } });
     let again = call(json!({ "name": "slow", "arguments": {}, "inputResponses": answers }));
     upstream.held("slow").await.result(r#"{"content":[]}"#);

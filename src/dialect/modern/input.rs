@@ -5,14 +5,44 @@ use std::collections::HashMap;
 use crate::wire::{
     Message, Method, RpcError,
     input_required::check_answer,
-    object::{Members, quote},
+    object::{Members, Needle, object, quote},
 };
+
+/// What the keys of questions begin with that send the user to a page in place of a server's error -32042.
+pub(super) const PAGE: &str = "page-";
 
 /// Returns a member of `inputRequests`.
 pub(super) fn input_request(key: &str, request: &Message) -> String {
+    static ELICITATION_ID: Needle = Needle::new("elicitationId");
     let method = quote(&request.method_name());
-    let params = request.params().map_or(String::new(), |params| format!(r#","params":{params}"#));
+    let params = match request.params() {
+        None => String::new(),
+        // The revision has no such member ("Changelog"). What cannot be parsed was refused before.
+        Some(params) if request.method() == Method::Elicit && ELICITATION_ID.is_in(params) => {
+            let members = Members::parse(params).ok();
+            let kept = members.iter().flat_map(|members| members.iter().filter(|(key, _)| *key != "elicitationId"));
+            format!(r#","params":{}"#, object(kept))
+        }
+        Some(params) => format!(r#","params":{params}"#),
+    };
     format!(r#"{}:{{"method":{method}{params}}}"#, quote(key))
+}
+
+/// Checks the answers of a request that is sent again after its server has sent the user to pages.
+///
+/// # Errors
+/// An answer is no result of its method, or the user did not go to a page: the server would only refuse the call again.
+pub(super) fn check_pages(request: &Message) -> Result<(), RpcError> {
+    let answers = input_responses(request)?;
+    let pages = || answers.iter().filter(|(key, _)| key.starts_with(PAGE));
+    check_answers(&answers, pages().map(|(key, _)| (&**key, Method::Elicit)))?;
+    let accepts = |answer: &str| Members::parse(answer).is_ok_and(|it| it.text("action").as_deref() == Some("accept"));
+    if pages().all(|(_, answer)| accepts(answer)) {
+        return Ok(());
+    }
+    Err(RpcError::internal(
+        "the call was not sent again: the user did not go to the page that the server needs visited",
+    ))
 }
 
 /// Returns the raw answers in `params.inputResponses`, by their keys. What answers no open question may be of any type.
@@ -41,4 +71,17 @@ pub(super) fn check_answers<'q>(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_at_a_url_has_no_id_that_the_revision_does_not_know() {
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"elicitation/create","params":{"mode":"url","elicitationId":"7","url":"u"}}"#;
+        let request = Message::parse(text.into()).expect("valid");
+        let expected = r#""k":{"method":"elicitation/create","params":{"mode":"url","url":"u"}}"#;
+        assert_eq!(input_request("k", &request), expected);
+    }
 }

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     Answer, ClientRequest, Modern, Polled, Refused,
     adoptable::{Adoptable, Form},
+    input::check_pages,
     jobs,
     onward::{Sent, Whose},
     tasks,
@@ -61,6 +62,9 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
         let name = name.ok_or_else(|| RpcError::invalid_params("Invalid params: params.name must be a string"))?;
+        if request.has_responses && !request.has_state && !generation.is_modern() {
+            check_pages(&request.message)?;
+        }
         let tool = request.caller.upstream.policy.tool(&name);
         match (tool.support, request.meta.tasks) {
             (Support::Required, false) => {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use serde_json::value::RawValue;
 
-use super::{ClientRequest, SERVER_INFO};
+use super::{ClientRequest, SERVER_INFO, input::PAGE};
 use crate::{
     upstream::ServerFacts,
     wire::{
@@ -20,6 +20,9 @@ use crate::{
 
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
+
+/// The member of a property's schema that names the header in which clients repeat the argument.
+const PARAM_HEADER: &str = "x-mcp-header";
 
 /// Says that a result is complete.
 const COMPLETE: &str = r#""resultType":"complete""#;
@@ -91,6 +94,7 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
 /// # Errors
 /// A sentence saying what has a member twice, where it is read.
 fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &ServerFacts) -> Result<Parts, String> {
+    static HEADER: Needle = Needle::new(PARAM_HEADER);
     let mut edits = Edits::of(source);
     if !is_read(method, raw) {
         edits.add(raw, &*facts.complete);
@@ -100,6 +104,9 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     if method == Method::ToolsList {
         for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
+            if let Some(schema) = tool.members.object("inputSchema").filter(|schema| HEADER.is_in(schema.raw())) {
+                remove_headers(&mut edits, &schema);
+            }
         }
     }
     let mut missing = Vec::new();
@@ -124,6 +131,19 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         edits.add(raw, missing.join(","));
     }
     Ok(edited_response(id, Outcome::Result, edits))
+}
+
+/// Has a schema ask for no headers that repeat arguments: a server that knows sessions only compares none, and whoever
+/// takes them has to ("Server Validation").
+fn remove_headers<'a>(edits: &mut Edits<'a>, schema: &Members<'a>) {
+    edits.remove(schema, PARAM_HEADER);
+    // Anywhere else it means nothing.
+    let properties = schema.object("properties");
+    for (_, property) in properties.iter().flat_map(Members::iter) {
+        if let Ok(property) = Members::parse(property) {
+            remove_headers(edits, &property);
+        }
+    }
 }
 
 /// Has the raw result of a call say that it is complete. One that cannot be read is left as it is.
@@ -173,7 +193,7 @@ pub(super) fn pages_to_visit(response: &Message) -> Option<String> {
         let page = Members::parse(page.get()).ok()?;
         let (message, url) = (page.text("message")?, page.text("url")?);
         let params = format!(r#"{{"mode":"url","message":{},"url":{}}}"#, quote(&message), quote(&url));
-        requests.push(format!(r#""page-{number}":{{"method":"elicitation/create","params":{params}}}"#));
+        requests.push(format!(r#""{PAGE}{number}":{{"method":"elicitation/create","params":{params}}}"#));
     }
     Some(format!("{{{}}}", requests.join(","))).filter(|_| !pages.is_empty())
 }
@@ -216,6 +236,17 @@ mod tests {
             let expected = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{expected}}}"#);
             assert_eq!(answered(raw), Ok(expected), "{raw}");
         }
+    }
+
+    #[test]
+    fn the_tools_of_a_legacy_server_ask_for_no_headers_that_it_would_not_compare() {
+        let list = r#"{"tools":[{"name":"x-mcp-header","inputSchema":{"properties":{"a":{OUTER"properties":{"b":{INNER"x":1}}}}}}]}"#;
+        let list = |outer, inner| list.replace("OUTER", outer).replace("INNER", inner);
+        let source = Bytes::from(list(r#""x-mcp-header":"A","#, r#""x-mcp-header":"B","#));
+        let raw = std::str::from_utf8(&source).expect("text");
+        let answer = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).expect("tools");
+        let answer = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
+        assert!(answer.ends_with(&format!("{}}}", &list("", "")[1..])), "{answer}");
     }
 
     #[test]
