@@ -33,6 +33,10 @@ pub(super) fn input_request(key: &str, request: &Message) -> String {
 /// # Errors
 /// An answer is no result of its method, or the user did not go to a page: the server would only refuse the call again.
 pub(super) fn check_pages(request: &Message) -> Result<(), RpcError> {
+    static RESPONSES: Needle = Needle::new("inputResponses");
+    if !request.params().is_some_and(|params| RESPONSES.is_in(params)) {
+        return Ok(());
+    }
     let answers = input_responses(request)?;
     let pages = || answers.iter().filter(|(key, _)| key.starts_with(PAGE));
     check_answers(&answers, pages().map(|(key, _)| (&**key, Method::Elicit)))?;

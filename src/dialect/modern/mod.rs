@@ -113,8 +113,6 @@ struct ClientRequest {
     subject: Option<Arc<str>>,
     /// Whether it has a `requestState`.
     has_state: bool,
-    /// Whether it has `inputResponses`.
-    has_responses: bool,
     /// What makes of it a request for a legacy server.
     for_legacy: PutAside,
     /// Counts it among the requests in flight from [`Modern::begin`] on.
@@ -224,7 +222,7 @@ impl Modern {
         if let Came::Http(headers) = came {
             headers::check(headers, &message, subject.as_deref())?;
         }
-        let [has_state, has_responses] = ["requestState", "inputResponses"].map(|member| params.get(member).is_some());
+        let has_state = params.get("requestState").is_some();
         let for_legacy = match &onward {
             Some(_) => translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside(),
             // It goes no further.
@@ -248,7 +246,6 @@ impl Modern {
             headers: onward.unwrap_or_default(),
             subject,
             has_state,
-            has_responses,
             for_legacy,
             in_flight: None,
             opened: None,

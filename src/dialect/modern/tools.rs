@@ -62,7 +62,7 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
         let name = name.ok_or_else(|| RpcError::invalid_params("Invalid params: params.name must be a string"))?;
-        if request.has_responses && !request.has_state && !generation.is_modern() {
+        if !request.has_state && !generation.is_modern() {
             check_pages(&request.message)?;
         }
         let tool = request.caller.upstream.policy.tool(&name);

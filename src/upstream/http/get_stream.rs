@@ -47,6 +47,11 @@ impl HttpSession {
                     StatusCode::NOT_FOUND if was_open && self.session().is_some() => {
                         return drop(self.refusal(response).await);
                     }
+                    // Some say so with this status.
+                    StatusCode::BAD_REQUEST if was_open => {
+                        drop(self.refusal(response).await);
+                        return self.listening.store(false, Ordering::Release);
+                    }
                     // The client's next GET may have better headers. Pairs with the swap in `listen`.
                     status if status.is_client_error() => return self.listening.store(false, Ordering::Release),
                     _ => fruitless += 1,
