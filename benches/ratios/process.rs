@@ -119,6 +119,11 @@ impl Server {
         self.memory("VmRSS:")
     }
 
+    /// Returns the resident memory that holds no part of a file, in bytes.
+    pub fn own_rss(&self) -> Result<u64> {
+        self.memory("RssAnon:")
+    }
+
     /// Returns the most resident memory so far, in bytes.
     pub fn peak_rss(&self) -> Result<u64> {
         self.memory("VmHWM:")

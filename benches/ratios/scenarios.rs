@@ -185,23 +185,26 @@ impl Bench {
     async fn idle(&self) -> Result<Vec<Row>> {
         let labels = ["taskgate", "forwarder"];
         let mut memory = Row::plain("memory after start and one request", labels).unit("KiB");
+        let mut own = Row::plain("the same without pages of files", labels).unit("KiB");
         let mut time = Row::plain("exec to first answer", labels).unit("µs");
         for _ in 0..self.size.rounds {
             let gate = self.first_answer(Server::taskgate).await?;
             let floor = self.first_answer(Server::forwarder).await?;
-            memory = memory.pair(gate.0, floor.0);
-            time = time.pair(gate.1, floor.1);
+            memory = memory.pair(gate[0], floor[0]);
+            own = own.pair(gate[1], floor[1]);
+            time = time.pair(gate[2], floor[2]);
         }
-        Ok(vec![memory.target(Target::AtMost(3.0)), time.target(Target::AtMost(3.0))])
+        Ok(vec![memory.target(Target::AtMost(3.0)), own, time.target(Target::AtMost(3.0))])
     }
 
-    /// Returns the KiB of memory after the first answer, and how many microseconds that took from exec on.
-    async fn first_answer(&self, start: fn(&Server) -> Result<Server>) -> Result<(f64, f64)> {
+    /// Returns the KiB of memory after the first answer, those of them that hold no part of a file, and how many
+    /// microseconds the answer took from exec on.
+    async fn first_answer(&self, start: fn(&Server) -> Result<Server>) -> Result<[f64; 3]> {
         let began = Instant::now();
         let server = start(&self.upstream)?;
         Client::connect(server.address).await?.initialize().await?;
         let took = micros(began.elapsed());
-        Ok((server.rss()? as f64 / 1024.0, took))
+        Ok([server.rss()? as f64 / 1024.0, server.own_rss()? as f64 / 1024.0, took])
     }
 
     /// Measures how fast a waiter gets the result of its task, one at a time.
