@@ -157,12 +157,16 @@ impl Message {
     /// Reads one message of a server.
     ///
     /// # Errors
-    /// As for [`Message::parse`], and for a response with a malformed `result` or `error`.
+    /// As for [`Message::parse`], for a response with a malformed `result` or `error`, and for a request that is named
+    /// like a notification: a client could take the ids in it, which are those of taskgate, for its own.
     pub fn of_server(bytes: Bytes) -> Result<Self, Malformed> {
         let message = Self::parse(bytes)?;
         let checked = match message.outcome() {
             Some((Outcome::Result, raw)) => check_result(raw),
             Some((Outcome::Error, raw)) => check_error(raw),
+            None if message.kind() == Kind::Request && message.method().is_notification() => {
+                Err("the method is that of a notification, which has no id".to_owned())
+            }
             None => Ok(()),
         };
         checked.map_err(|reason| Malformed::Invalid { reason, id: None })?;

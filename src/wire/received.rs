@@ -111,6 +111,19 @@ mod tests {
     }
 
     #[test]
+    fn a_request_named_like_a_notification_is_no_message_and_can_be_answered() {
+        for text in [
+            &br#"{"jsonrpc":"2.0","id":"r1","method":"notifications/cancelled","params":{"requestId":7}}"#[..],
+            br#"{"jsonrpc":"2.0","id":"r1","method":"\u006eotifications\/progress","params":{"progressToken":7}}"#,
+            br#"{"jsonrpc":"2.0","method":"notifications/vendor","id":"r1"}"#,
+        ] {
+            let (meant, why) = meant_by(text);
+            assert_eq!(meant, Meant::Request(r#""r1""#.into()), "{why}");
+            assert!(why.contains("that of a notification"), "{why}");
+        }
+    }
+
+    #[test]
     fn a_log_line_that_looks_like_a_message_is_not_taken_for_one() {
         for text in
             [&br#"{"level":"info","id":7,"msg":"started"}"#[..], br#"{"id":7,"method":"GET"}"#, b"Listening", b"7"]

@@ -151,6 +151,38 @@ async fn a_question_with_a_duplicate_member_gets_an_error_and_reaches_no_client(
 }
 
 #[tokio::test]
+async fn a_request_named_like_a_notification_gets_an_error_and_reaches_no_client() {
+    let house = House::new().await;
+    let named = |id: &str, method: &str, params: &str| {
+        format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"notifications/{method}","params":{params}}}"#)
+    };
+    let requests = |way: &str| {
+        [
+            named(&format!("{way}-0"), "cancelled", r#"{"requestId":$ID}"#),
+            named(&format!("{way}-1"), "progress", r#"{"progressToken":$TOKEN,"progress":1}"#),
+            named(&format!("{way}-2"), "vendor", "{}"),
+        ]
+    };
+    let batch = json_answer(&format!("[{},{DONE}]", requests("batch").join(",")));
+    let streamed = [&[stream()], &requests("stream").map(|text| event(&text))[..], &[event(DONE), end()]].concat();
+    let mut heard = house.client.get_stream().await;
+    for (way, answer) in [("batch", vec![batch]), ("stream", streamed)] {
+        house.bad.on_call("named", answer);
+        let call = soon(house.client.answer("tools/call", call_of("named"))).await;
+        assert!(call.text().contains("done") && !call.text().contains("notifications/"), "{call:?}");
+        // What comes first of the task.
+        house.client.create_id("named").await;
+        assert_eq!(heard.message().await["params"]["status"], "completed", "{way}");
+        for nth in 0..3 {
+            let answer = house.bad.wait_for(|seen| seen.json()["id"] == format!("{way}-{nth}")).await.json();
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+            assert!(answer["error"]["message"].as_str().unwrap().contains("that of a notification"), "{answer}");
+        }
+    }
+    house.still_works().await;
+}
+
+#[tokio::test]
 async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;

@@ -54,6 +54,22 @@ async fn a_server_request_on_the_get_stream_is_answered_too() {
 }
 
 #[tokio::test]
+async fn a_server_request_named_like_a_notification_on_the_get_stream_is_refused() {
+    let (upstream, _gate, client) = house(Upstream::sse()).await;
+    let mut listener = client.get_stream().await;
+    let to_listener = upstream.get_stream().await;
+    for method in ["notifications/cancelled", "notifications/progress", "vendor/ask"] {
+        let request = json!({ "jsonrpc": "2.0", "id": method, "method": method, "params": { "requestId": 1 } });
+        to_listener.event(&request.to_string()).await;
+    }
+    assert_eq!(listener.message().await["method"], "vendor/ask");
+    for method in ["notifications/cancelled", "notifications/progress"] {
+        let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == method).await;
+        assert_eq!(answer.json()["error"]["code"], -32600);
+    }
+}
+
+#[tokio::test]
 async fn the_answer_to_a_server_request_goes_to_the_session_that_was_asked() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;

@@ -44,7 +44,9 @@ async fn an_invalid_request_is_answered_with_an_error() {
     let (server, _gate, client) = all().await;
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list","params":[1]}"#).await;
     server.stream(1).event(r#"{"jsonrpc":"2.0","id":"r","method":"x","params":{"a":1,"a":2}}"#).await;
-    for (id, code) in [("q", -32600), ("r", -32602)] {
+    let named = r#"{"jsonrpc":"2.0","id":"n","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    server.stream(1).event(named).await;
+    for (id, code) in [("q", -32600), ("r", -32602), ("n", -32600)] {
         let answer = server.answered(id).await;
         assert_eq!(answer["error"]["code"], code, "{answer}");
     }

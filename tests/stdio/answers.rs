@@ -29,6 +29,9 @@ const LIAR: Script = Script {
         echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no such notification"}}'
         text "$id" done ;;
     *'"name":"asks"'*) asked=$id; echo '{"jsonrpc":"2.0","id":"q-1","method":"roots/list","params":[1]}' ;;
+    *'"name":"names"'*)
+        asked=$id
+        printf '{"jsonrpc":"2.0","id":"q-1","method":"notifications/cancelled","params":{"requestId":%s}}\n' "$id" ;;
     *'"id":"q-1"'*) text "$asked" "$(printf '%s' "$line" | tr -d '"\\')" ;;
     *'"name":"1.0"'*) printf '{"jsonrpc":"2.0","id":%s,"error":null,"result":{"a":1}}\n' "$id" ;;"#,
     after: "",
@@ -105,6 +108,21 @@ async fn an_invalid_request_of_the_child_is_answered_with_an_error() {
         let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "roots": {} })).await;
         let answer = text_of(&client, "asks").await;
         assert!(answer.contains("code:-32600") && answer.contains("must be an object"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_named_like_a_notification_is_answered_with_an_error_and_reaches_no_client() {
+    for keys in BOTH {
+        let children = Children::new(LIAR);
+        let gate = children.gate(keys).await;
+        let client = Client::connect(&gate.url).await;
+        let answer = text_of(&client, "names").await;
+        assert!(answer.contains("code:-32600") && answer.contains("that of a notification"), "{answer}");
+        let mut heard = client.get_stream().await;
+        let task = client.create_id("names").await;
+        assert_eq!(heard.message().await["params"]["status"], "completed");
+        assert!(client.collect(&task).await["result"]["content"][0]["text"].as_str().unwrap().contains("-32600"));
     }
 }
 
