@@ -45,7 +45,7 @@ impl<'a> Params<'a> {
     pub fn parse_any(raw: &'a str) -> Result<Self, RpcError> {
         let (members, meta) = unambiguous(raw).map_err(invalid)?;
         let progress_token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        progress_token.map_or(Ok(()), check_progress_token)?;
+        progress_token.map_or(Ok(()), check_progress_token).map_err(invalid)?;
         Ok(Self { members, meta, progress_token })
     }
 }
@@ -99,13 +99,17 @@ pub fn is_modern_meta(meta: &Members<'_>) -> bool {
     }
 }
 
-fn check_progress_token(token: &str) -> Result<(), RpcError> {
+/// Checks a raw progress token.
+///
+/// # Errors
+/// A sentence that says what is wrong with it.
+pub fn check_progress_token(token: &str) -> Result<(), String> {
     if !is_id(token) {
-        return Err(invalid("the progress token must be a string or an integer"));
+        return Err("the progress token must be a string or an integer".to_owned());
     }
     // It is kept in the same places as the id.
     if token.len() > MAX_ID {
-        return Err(invalid(format!("the progress token is longer than {MAX_ID} bytes")));
+        return Err(format!("the progress token is longer than {MAX_ID} bytes"));
     }
     Ok(())
 }

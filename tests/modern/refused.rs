@@ -93,6 +93,21 @@ async fn a_request_without_what_each_request_says_is_400_and_32602() {
 }
 
 #[tokio::test]
+async fn a_progress_token_that_is_no_string_or_integer_is_400_and_32602_and_makes_no_task() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::to(&upstream.url(), "[tasks]\ntask_after = \"0s\"").await;
+    for client in [Modern::plain(&gate.url), Modern::with_tasks(&gate.url)] {
+        for token in [json!(1.5), json!(null), json!({}), json!(1e2), json!(true), json!("x".repeat(1100))] {
+            let params = json!({ "name": "echo", "arguments": {}, "_meta": { "progressToken": token } });
+            let (status, code, message) = client.refusal("tools/call", params).await;
+            assert_eq!((status, code), (400, -32602), "{token}: {message}");
+            assert!(message.contains("progress token"), "{message}");
+        }
+    }
+    assert_eq!(upstream.count("echo"), 0);
+}
+
+#[tokio::test]
 async fn responses_batches_and_requests_that_name_a_session_are_400() {
     let (_upstream, gate) = gate().await;
     let modern = Modern::plain(&gate.url);

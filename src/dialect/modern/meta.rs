@@ -6,6 +6,7 @@ use super::{CLIENT_CAPABILITIES, LOG_LEVEL, PREFIX, PROTOCOL_VERSION, Refused, T
 use crate::wire::{
     ClientCapabilities, LogLevel, Message,
     object::{Members, object},
+    params::check_progress_token,
 };
 
 /// What a request says of its client.
@@ -43,7 +44,7 @@ impl RequestMeta {
     /// Reads `_meta`. `supported` are the revisions of the server, where they are known.
     ///
     /// # Errors
-    /// -32602 where a required key is missing or of the wrong type, -32022 for a revision that is not spoken.
+    /// -32602 where a required key is missing, or a key is of the wrong type, -32022 for a revision that is not spoken.
     pub(super) fn read(meta: &Members<'_>, supported: Option<&[String]>) -> Result<Self, Refused> {
         let version = meta.text(PROTOCOL_VERSION).ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
         if version != super::VERSION {
@@ -59,6 +60,8 @@ impl RequestMeta {
             None => None,
             Some(_) => Some(log_level(meta)?),
         };
+        // Here, because a call may be acknowledged as a task before it is sent.
+        meta.get("progressToken").map_or(Ok(()), check_progress_token).map_err(Refused::malformed)?;
         let mut kept = meta.iter().filter(|(key, _)| !key.starts_with(PREFIX)).peekable();
         let for_legacy = kept.peek().is_some().then(|| object(kept).into());
         Ok(Self { client, tasks, log_level, for_legacy })
@@ -124,6 +127,7 @@ mod tests {
             (format!(r#"{{"{PROTOCOL_VERSION}":"2026-07-28"}}"#), CLIENT_CAPABILITIES),
             (with("\"2026-07-28\"", "[]", ""), CLIENT_CAPABILITIES),
             (with("\"2026-07-28\"", "{}", &format!(",\"{LOG_LEVEL}\":\"loud\"")), LOG_LEVEL),
+            (with("\"2026-07-28\"", "{}", ",\"progressToken\":1.5"), "progress token"),
         ] {
             let error = read(&meta).expect_err("malformed");
             assert!(error.contains("-32602") && error.contains(key), "{meta}: {error}");
