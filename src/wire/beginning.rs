@@ -33,16 +33,22 @@ pub fn meant(beginning: &[u8]) -> Meant {
     // The error at the end does not matter: what stands before it has been seen.
     let _ = serde_json::Deserializer::from_slice(&beginning[..whole]).deserialize_map(&mut seen);
     let Seen { jsonrpc, method, outcome, id } = seen;
+    let (named, is_answer) = (id.and_then(number), outcome == Some(Given::Value));
     match (method, id) {
+        // A message that is a request and a response: a call may wait for it.
+        (true, _) if jsonrpc && is_answer && named.is_some() => Meant::Response(named),
         // Log lines on a server's stdout can have an id and a method too.
         (true, Some(id)) if jsonrpc && is_id(id) && id.len() <= MAX_ID => Meant::Request(id.into()),
         (true, _) if jsonrpc => Meant::Unanswerable,
-        (false, None | Some("null")) if outcome => Meant::Response(None),
-        (false, Some(id)) if jsonrpc || outcome => {
-            echoed_number(id).map_or(Meant::Unknown, |number| Meant::Response(Some(number)))
-        }
+        (false, None | Some("null")) if outcome.is_some() => Meant::Response(None),
+        (false, Some(_)) if named.is_some() && (jsonrpc || outcome.is_some()) => Meant::Response(named),
         _ => Meant::Unknown,
     }
+}
+
+/// Returns the number of a call behind an id, also where the server has read it as a fraction: `7.0` or `7e0`.
+fn number(id: &str) -> Option<u64> {
+    echoed_number(id).or_else(|| id.parse::<f64>().ok()?.to_string().parse().ok())
 }
 
 /// The members that were seen, and the last id among them.
@@ -51,8 +57,16 @@ struct Seen<'a> {
     jsonrpc: bool,
     method: bool,
     /// `result` or `error`
-    outcome: bool,
+    outcome: Option<Given>,
     id: Option<&'a str>,
+}
+
+/// What a member says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Given {
+    /// Nothing: some servers write the members that they do not use.
+    Null,
+    Value,
 }
 
 impl<'de> Visitor<'de> for &mut Seen<'de> {
@@ -67,14 +81,18 @@ impl<'de> Visitor<'de> for &mut Seen<'de> {
             match &*key {
                 "jsonrpc" => self.jsonrpc = true,
                 "method" => self.method = true,
-                "result" | "error" => self.outcome = true,
                 _ => {}
             }
             if key == "id" {
                 self.id = Some(map.next_value::<&RawValue>()?.get());
-            } else {
-                map.next_value::<IgnoredAny>()?;
+                continue;
             }
+            let value = map.next_value::<Option<IgnoredAny>>();
+            if matches!(&*key, "result" | "error") {
+                let given = if matches!(value, Ok(None)) { Given::Null } else { Given::Value };
+                self.outcome = self.outcome.max(Some(given));
+            }
+            value?;
         }
         Ok(())
     }
@@ -97,6 +115,10 @@ mod tests {
             (r#"{"result":{},"id":1"#, Some(None)),
             (r#"{"result":{},"id":12,"#, Some(Some(12))),
             (r#"{"result":{},"id":"unknown","#, None),
+            (r#"{"jsonrpc":"2.0","result":{},"id":7.0}"#, Some(Some(7))),
+            (r#"{"jsonrpc":"2.0","result":{},"id":70e-1}"#, Some(Some(7))),
+            (r#"{"jsonrpc":"2.0","result":{},"id":7.5}"#, None),
+            (r#"{"jsonrpc":"2.0","result":{},"id":1e999}"#, None),
             (r#"{"id":7,"text":"xxx"#, None),
             (r#"[{"id":7"#, None),
             ("", None),
@@ -118,6 +140,18 @@ mod tests {
         );
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"x","params":{{"#, "q".repeat(2000));
         assert_eq!(request(&long), Meant::Unanswerable);
+    }
+
+    #[test]
+    fn a_request_with_a_result_or_an_error_is_a_response_where_its_id_is_a_number() {
+        for members in [r#""result":{}"#, r#""error":7"#, r#""result":{"cut"#] {
+            let both =
+                |id: &str| meant(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping",{members}}}"#).as_bytes());
+            assert_eq!(both("7"), Meant::Response(Some(7)), "{members}");
+            assert_eq!(both(r#""q""#), Meant::Request(r#""q""#.into()), "{members}");
+        }
+        let null = br#"{"jsonrpc":"2.0","id":7,"method":"ping","result":null,"error":null}"#;
+        assert_eq!(meant(null), Meant::Request("7".into()));
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Message {
             (Some(_), None, None) => Kind::Notification,
             // An error that answers no particular request may have a null id, or none.
             (None, Some(id), Some(_)) if is_id(id.get()) => Kind::Response,
-            (None, _, Some((Outcome::Error, _))) => Kind::Response,
+            (None, id, Some((Outcome::Error, _))) if id.is_none_or(|id| id.get() == "null") => Kind::Response,
             (None, _, Some(_)) => return Err(invalid("a response needs the \"id\" of its request")),
             (Some(_), _, Some(_)) => return Err(invalid("a message is a request or a response, not both")),
             (None, _, None) => return Err(invalid("a message needs \"method\", \"result\" or \"error\"")),
@@ -351,7 +351,9 @@ mod tests {
     fn an_error_without_an_id_is_a_response() {
         let message = parse(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"m"}}"#).expect("valid");
         assert_eq!(message.kind(), Kind::Response);
-        assert!(reason(r#"{"jsonrpc":"2.0","result":{}}"#).contains("needs the \"id\""));
+        for odd in [r#""result":{}"#, r#""id":1.5,"error":{}"#, r#""id":7.0,"error":{}"#, r#""id":[],"error":{}"#] {
+            assert!(reason(&format!(r#"{{"jsonrpc":"2.0",{odd}}}"#)).contains("needs the \"id\""), "{odd}");
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
         (r#""error":{"code":1,"message":["m"]}"#, "\"message\""),
         (r#""error":{"code":1,"message":"one","message":"two"}"#, "duplicate member"),
         (r#""result":{},"result":{}"#, "duplicate field"),
+        (r#""result":{},"method":"ping""#, "not both"),
     ] {
         // The stream goes on, and no reader waits for its end.
         for answer in [vec![json_answer(&with(members))], vec![stream(), event(&with(members)), Step::Gone]] {

@@ -22,6 +22,9 @@ const LIAR: Script = Script {
     *'"as":"error empty"'*) printf '{"jsonrpc":"2.0","id":%s,"error":{}}\n' "$id" ;;
     *'"as":"error array"'*) printf '{"jsonrpc":"2.0","id":%s,"error":[1]}\n' "$id" ;;
     *'"as":"old"'*) printf '{"jsonrpc":"1.0","id":%s,"result":{}}\n' "$id" ;;
+    *'"as":"request too"'*) printf '{"jsonrpc":"2.0","id":%s,"method":"ping","result":{}}\n' "$id" ;;
+    *'"as":"fraction"'*) printf '{"jsonrpc":"2.0","id":%s.0,"result":{}}\n' "$id" ;;
+    *'"as":"exponent"'*) printf '{"jsonrpc":"2.0","id":%se0,"error":{"code":1,"message":"m"}}\n' "$id" ;;
     *'"as":"in a batch"'*)
         printf '[{"jsonrpc":"2.0","id":%s},{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"kept"}]}}]\n' "$id" "$held" ;;
     *'"name":"unread"'*) echo '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"what?"}}' ;;
@@ -56,6 +59,9 @@ async fn an_invalid_response_fails_its_call_at_once_and_says_what_is_wrong() {
             ("error empty", "\"code\""),
             ("error array", "\"error\" must be an object"),
             ("old", "jsonrpc"),
+            ("request too", "not both"),
+            ("fraction", "needs the"),
+            ("exponent", "needs the"),
         ] {
             let call = json!({ "name": "bad", "arguments": { "as": way } });
             let (code, message) = client.error("tools/call", call.clone()).await;

@@ -56,6 +56,15 @@ async fn lines_may_end_as_on_windows_and_arrive_in_pieces() {
 }
 
 #[tokio::test]
+async fn lines_may_begin_with_a_byte_order_mark() {
+    let setup = r#"reply() { printf '\357\273\277{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }"#;
+    let children = Children::new(Script { setup, ..Script::default() });
+    let gate = children.gate("").await;
+    let client = soon(Client::connect(&gate.url)).await;
+    assert_eq!(soon(text_of(&client, "pid")).await, children.only().await.pid);
+}
+
+#[tokio::test]
 async fn a_long_answer_arrives_whole() {
     let tools = r#"*'"name":"long"'*) text "$id" "$(head -c 3000000 /dev/zero | tr '\0' x)" ;;"#;
     let children = Children::new(Script { tools, ..Script::default() });

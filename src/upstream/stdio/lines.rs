@@ -14,7 +14,10 @@ pub(crate) enum Line {
     End,
 }
 
-/// Reads one line of at most `limit` bytes, and keeps no memory for the next one.
+/// What some programs on Windows write before a text in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// Reads one line of at most `limit` bytes, without a byte order mark, and keeps no memory for the next one.
 pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usize) -> Line {
     let mut line = Vec::new();
     let mut too_long = false;
@@ -40,7 +43,10 @@ pub(crate) async fn read(reader: &mut (impl AsyncBufReadExt + Unpin), limit: usi
         reader.consume(used);
         if end.is_some() || at_end {
             // Without spare room, because the message may be kept.
-            let line = line.into_boxed_slice().into();
+            let mut line: Bytes = line.into_boxed_slice().into();
+            if line.starts_with(BYTE_ORDER_MARK) {
+                line.advance(BYTE_ORDER_MARK.len());
+            }
             return if too_long { Line::TooLong(line) } else { Line::Whole(line) };
         }
     }
@@ -90,6 +96,14 @@ mod tests {
         for buffer in [1, 2, 3, 64] {
             let read = lines("one\n\ntwo\r\nthe last has no end", 100, buffer).await;
             assert_eq!(read, [whole("one"), whole(""), whole("two\r"), whole("the last has no end")], "{buffer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_byte_order_mark_is_no_part_of_its_line() {
+        for buffer in [1, 2, 64] {
+            let read = lines("\u{feff}first\n\u{feff}second\u{feff}\n\u{feff}\n\u{feff}long\n", 12, buffer).await;
+            assert_eq!(read, [whole("first"), whole("second\u{feff}"), whole(""), whole("long")], "{buffer}");
         }
     }
 

@@ -109,13 +109,16 @@ fn kind(text: &str, tree: &Node, of_server: bool) -> Option<Kind> {
         (true, Some(true)) if neither => Kind::Request,
         (true, None) if neither => Kind::Notification,
         (false, Some(true)) if result => Kind::Response,
-        (false, _) if error => Kind::Response,
+        (false, id) if error && (id != Some(false) || envelope["id"] == "null") => Kind::Response,
         _ => return None,
     };
     let params_fit = kind == Kind::Response || envelope.get("params").is_none_or(|raw| raw.starts_with('{'));
     let method_fits = envelope.get("method").is_none_or(|raw| string(raw).is_some());
     let version_fits = string(envelope.get("jsonrpc")?)? == "2.0";
-    (version_fits && method_fits && params_fit).then_some(kind)
+    let is_named =
+        || envelope.get("method").and_then(|raw| string(raw)).is_some_and(|n| n.starts_with("notifications/"));
+    let name_fits = !of_server || kind != Kind::Request || !is_named();
+    (version_fits && method_fits && params_fit && name_fits).then_some(kind)
 }
 
 /// Returns whether raw JSON is an error: an integer `code`, a string `message`, and no duplicate member.
