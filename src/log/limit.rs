@@ -17,6 +17,8 @@ const EXEMPT: [&str; 2] = ["taskgate", "taskgate::audit"];
 const CHILDREN: &str = "taskgate::upstream::stderr";
 /// How many kinds are told apart. There are fewer, unless there are many upstreams.
 const MAX_KINDS: usize = 4096;
+/// How many bytes of a child's line count as one line: a server that writes long lines fills the log no faster.
+const LINE: usize = 1024;
 /// The longest message that a sum quotes, in characters.
 const MAX_MESSAGE: usize = 200;
 
@@ -75,9 +77,12 @@ impl<S: Subscriber> Layer<S> for RateLayer {
         }
         let mut fields = EventFields::default();
         event.record(&mut fields);
-        let rate = if metadata.target() == CHILDREN { LINES_OF_CHILDREN } else { EVENTS };
+        let (rate, cost) = match metadata.target() {
+            CHILDREN => (LINES_OF_CHILDREN, fields.bytes.div_ceil(LINE)),
+            _ => (EVENTS, 1),
+        };
         let kind = EventKind { callsite: metadata.callsite(), upstream: fields.upstream };
-        let let_through = self.0.take(kind, rate, Instant::now(), || match metadata.target() {
+        let let_through = self.0.take(kind, rate, cost, Instant::now(), || match metadata.target() {
             CHILDREN => "lines of stderr".to_owned(),
             _ => fields.message,
         });
@@ -89,8 +94,15 @@ impl<S: Subscriber> Layer<S> for RateLayer {
 }
 
 impl EventRates {
-    /// Counts an event, and returns whether to log it.
-    fn take(&self, mut kind: EventKind, rate: EventRate, now: Instant, message: impl FnOnce() -> String) -> bool {
+    /// Counts an event as `cost` of them, and returns whether to log it.
+    fn take(
+        &self,
+        mut kind: EventKind,
+        rate: EventRate,
+        cost: usize,
+        now: Instant,
+        message: impl FnOnce() -> String,
+    ) -> bool {
         let mut kinds = self.0.lock();
         if kinds.len() >= MAX_KINDS && !kinds.contains_key(&kind) {
             kind.upstream.clear();
@@ -100,8 +112,10 @@ impl EventRates {
         let EventRate { burst, a_second } = bucket.rate;
         bucket.left = (bucket.left + now.duration_since(bucket.since).as_secs_f64() * a_second).min(burst);
         bucket.since = now;
-        if bucket.left >= 1.0 {
-            bucket.left -= 1.0;
+        // A line has 16 KiB at most, and escapes make six times that of it: far less than what comes at once.
+        let cost = u32::try_from(cost).map_or(f64::MAX, f64::from).max(1.0);
+        if bucket.left >= cost {
+            bucket.left -= cost;
             return true;
         }
         if bucket.held_back == 0 {
@@ -136,6 +150,8 @@ impl EventRates {
 #[derive(Debug, Default)]
 struct EventFields {
     message: String,
+    /// How many bytes the message takes in the log, at most.
+    bytes: usize,
     upstream: String,
 }
 
@@ -148,16 +164,32 @@ impl Visit for EventFields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
-            self.message = format!("{value:?}").chars().take(MAX_MESSAGE).collect();
+            let message = format!("{value:?}");
+            self.bytes = message.chars().map(written).sum();
+            self.message = message.chars().take(MAX_MESSAGE).collect();
         }
+    }
+}
+
+/// Returns how many bytes a character takes in a line of the log, at most.
+fn written(char: char) -> usize {
+    match char {
+        '"' | '\\' => 2,
+        // "\u{1b}"
+        _ if char.is_control() => 6,
+        _ => char.len_utf8(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
 
     use tracing::{Metadata, callsite::Callsite, subscriber::Interest};
+    use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
 
@@ -180,7 +212,7 @@ mod tests {
     fn after_a_burst_events_come_at_the_rate_and_a_sum_says_how_many_did_not() {
         let (rates, start) = (EventRates::default(), Instant::now());
         let count = |upstream: &str, now, times: usize| {
-            (0..times).filter(|_| rates.take(kind(upstream), EVENTS, now, || "words".to_owned())).count()
+            (0..times).filter(|_| rates.take(kind(upstream), EVENTS, 1, now, || "words".to_owned())).count()
         };
         assert_eq!(count("/a", start, 1000), 30);
         assert_eq!(count("/b", start, 10), 10, "another upstream has lines of its own");
@@ -189,5 +221,34 @@ mod tests {
         assert_eq!(rates.sums(), [sum]);
         assert_eq!(rates.sums(), []);
         assert_eq!(count("/a", start + Duration::from_hours(1), 1000), 30);
+    }
+
+    /// Counts what is let through.
+    struct Count(Arc<AtomicUsize>);
+
+    impl<S: Subscriber> Layer<S> for Count {
+        fn on_event(&self, _: &Event<'_>, _: Context<'_, S>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn each_kibibyte_of_a_line_of_a_child_counts_as_a_line_as_it_is_written() {
+        for (line, at_once) in [("short".to_owned(), 1000), ("x".repeat(16 << 10), 62), ("\u{1b}".repeat(1 << 10), 166)]
+        {
+            let count = Arc::<AtomicUsize>::default();
+            let subscriber =
+                tracing_subscriber::registry().with(RateLayer(Arc::default())).with(Count(Arc::clone(&count)));
+            let start = Instant::now();
+            tracing::subscriber::with_default(subscriber, || {
+                for _ in 0..2000 {
+                    tracing::info!(target: CHILDREN, upstream = "/a", "{line}");
+                }
+            });
+            // Those that came meanwhile, at 100 a second.
+            let more = usize::try_from(start.elapsed().as_millis() / 10).expect("a short time") + 1;
+            let count = count.load(Ordering::Relaxed);
+            assert!((at_once..=at_once + more).contains(&count), "{count} of {} bytes", line.len());
+        }
     }
 }
