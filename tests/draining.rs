@@ -7,7 +7,11 @@ use std::time::{Duration, Instant};
 
 use http::Method;
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt, net::TcpStream, task::JoinHandle};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinHandle,
+};
 
 use crate::kit::{Children, Client, Gate, Script, Stream, Upstream, eventually, soon, status_of};
 
@@ -363,5 +367,29 @@ async fn a_request_with_an_incomplete_head_does_not_delay_the_end() {
     client.ask("ping", json!({})).await;
     let since = Instant::now();
     gate.stop().await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_request_whose_head_has_come_is_answered_where_its_body_comes_while_taskgate_ends() {
+    let (_upstream, gate, _client) = house(Upstream::json().await).await;
+    let address = gate.authority().to_owned();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"
+    );
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    connection.write_all(head.as_bytes()).await.unwrap();
+    let mut came = [0; 25];
+    soon(connection.read_exact(&mut came)).await.unwrap();
+    assert!(came.starts_with(b"HTTP/1.1 100 Continue"));
+    let since = Instant::now();
+    let stopping = tokio::spawn(gate.stop());
+    eventually(async || TcpStream::connect(&address).await.is_err().then_some(())).await;
+    connection.write_all(b"{}").await.unwrap();
+    let mut answer = String::new();
+    soon(connection.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("-32600"), "{answer}");
+    soon(stopping).await.unwrap();
     assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
 }
