@@ -184,6 +184,24 @@ async fn a_request_named_like_a_notification_gets_an_error_and_reaches_no_client
 }
 
 #[tokio::test]
+async fn a_request_with_an_id_that_no_response_can_have_is_not_answered_and_reaches_no_client() {
+    let house = House::new().await;
+    let long = format!("\"{}\"", "q".repeat(1100));
+    let asked = ["null", "1.5", "1e2", "true", "[]", &long]
+        .map(|id| event(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list","params":[1]}}"#)));
+    house.bad.on_call("nobody", [&[stream()], &asked[..], &[event(DONE), end()]].concat());
+    let mut call = house.client.stream("tools/call", call_of("nobody"));
+    assert_eq!(call.message().await["result"]["content"][0]["text"], "done");
+    // An answer would have come before that of a request that can be answered.
+    let answerable = event(r#"{"jsonrpc":"2.0","id":"q","method":7}"#);
+    house.bad.on_call("somebody", vec![stream(), answerable, event(DONE), end()]);
+    house.succeeds("somebody").await;
+    house.bad.wait_for(|seen| seen.json()["id"] == "q").await;
+    assert!(house.bad.responses() <= 2);
+    house.still_works().await;
+}
+
+#[tokio::test]
 async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let bad = BadUpstream::start().await;
     let gate = Gate::to(&bad.url(), "[server]\nadmin = \"127.0.0.1:0\"").await;
