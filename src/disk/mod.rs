@@ -4,6 +4,7 @@
 
 mod batch;
 mod beside;
+mod companions;
 mod cut;
 mod damage;
 mod error;

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use super::{
     Damaged, OpenError, Seals,
     beside::beside,
+    companions,
     error::damaged,
     free_list,
     keys::{self, Locked},
@@ -72,6 +73,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     if look(&path, damaged).map_err(wrong)? {
         has_one_name(&path).map_err(wrong)?;
     }
+    companions::look(&path).map_err(wrong)?;
     let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
     // Another process may have made it meanwhile.
     let is_new = !look(&path, damaged).map_err(wrong)?;

@@ -13,6 +13,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::{
     OpenError, Place, Seals,
     beside::beside,
+    companions,
     error::is_damage,
     keys::{self, Locked},
     locate::{look, said},
@@ -97,6 +98,9 @@ fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
     if !look(path, str::to_owned)? {
         return Err("there is no such file".to_owned());
     }
+    // What belongs to it stands beside the file itself, and not beside a link that leads to it.
+    let path = &fs::canonicalize(path).map_err(|error| said(&error))?;
+    companions::look(path)?;
     // Before the file is read: the mark of one in use goes on meanwhile.
     let marked = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
     let mut damages = Vec::new();

@@ -1,6 +1,7 @@
 //! What opening a file finds, and that it changes nothing where it refuses.
 
 mod batches;
+mod companions;
 mod damaged;
 mod first_start;
 mod free_list;

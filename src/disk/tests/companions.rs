@@ -1,0 +1,41 @@
+//! What stands beside the file and does not belong there.
+
+use std::{fs, os::unix::fs::symlink};
+
+use super::{Folder, closed, put};
+use crate::disk::{Rescue, backup, beside::beside};
+
+#[tokio::test]
+async fn a_journal_beside_the_file_is_named_before_sqlite_takes_the_file_back_to_it() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    put(&disk, 0..3).await;
+    closed(disk);
+    let journal = beside(&folder.path(), "-journal");
+    // As that of a copy that was interrupted tells: the file was empty before.
+    let hot = [&[0xd9, 0xd5, 0x05, 0xf9, 0x20, 0xa1, 0x63, 0xd7][..], &[0; 12], &512_u32.to_be_bytes()].concat();
+    let hot = [hot, 4096_u32.to_be_bytes().to_vec(), vec![0; 484]].concat();
+    fs::write(&journal, hot).expect("room");
+    let (before, named) = (folder.files(), format!("\"{}\" stands beside it", journal.display()));
+    let refused = folder.refused();
+    assert!(refused.contains(&named) && refused.contains("move it away, and put a whole copy"), "{refused}");
+    let (link, copy) = (folder.0.path().join("link"), folder.0.path().join("copy"));
+    symlink(folder.path(), &link).expect("room");
+    for path in [folder.path(), link] {
+        let read = Rescue::open(&path, &[]).map(drop).expect_err("SQLite would change it").to_string();
+        assert!(read.contains(&named), "{read}");
+        let copied = backup(&path, &copy).expect_err("SQLite would change it").to_string();
+        assert!(copied.contains(&named) && !copy.exists(), "{copied}");
+    }
+    assert_eq!(folder.files(), before);
+    fs::remove_file(journal).expect("there");
+    assert_eq!(folder.open(None).load_sessions().await.expect("whole").len(), 3);
+}
+
+#[test]
+fn a_first_start_makes_no_file_beside_a_journal() {
+    let folder = Folder::new();
+    fs::write(beside(&folder.path(), "-journal"), "text").expect("room");
+    assert!(folder.refused().contains("store-journal\" stands beside it"));
+    assert_eq!(fs::read_dir(folder.0.path()).expect("there").count(), 1, "nothing is made");
+}
