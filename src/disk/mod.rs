@@ -2,6 +2,7 @@
 //!
 //! It knows rows and bytes; what they mean is for the rooms above.
 
+mod backup;
 mod batch;
 mod beside;
 mod companions;
@@ -38,11 +39,12 @@ use std::{
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+pub use backup::backup;
 pub use error::{OpenError, Unavailable, is_damage};
 pub use open::{OpenOptions, Opened};
 pub use passing::{answer, answer_at_last};
 pub use queue::{Later, LaterKey, Operation};
-pub use rescue::{Rescue, backup};
+pub use rescue::Rescue;
 pub use rusqlite;
 pub use seal::{Damaged, Place, Seals};
 pub use sessions::{SavedSession, SessionRemoval};

@@ -1,12 +1,6 @@
-//! Reads a file without opening it as a store: to check it, to save what can be read, and to copy it while it is in
-//! use.
+//! Reads a file without opening it as a store: to check it, to save what can be read, and to copy it.
 
-use std::{
-    fs::{self, File},
-    io,
-    os::unix::fs::OpenOptionsExt as _,
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -18,7 +12,7 @@ use super::{
     keys::{self, Locked},
     locate::{look, said},
     mark,
-    open::{unlocked, use_log},
+    open::unlocked,
     schema::{self, FORMAT},
     wal,
 };
@@ -94,7 +88,7 @@ impl Rescue {
 }
 
 /// Opens a file to read it, and says what of its commits is missing.
-fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
+pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
     if !look(path, str::to_owned)? {
         return Err("there is no such file".to_owned());
     }
@@ -155,43 +149,4 @@ fn unlocked_to_read(locked: &Locked) -> String {
         Locked::Sql(error) => error.to_string(),
         locked => unlocked(locked),
     }
-}
-
-/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits is not copied,
-/// because the copy would not show that.
-///
-/// # Errors
-/// Says why there is no copy.
-pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
-    let wrong = |why: String| OpenError::new(path, why);
-    let (source, damages) = read_only(path).map_err(wrong)?;
-    if !damages.is_empty() {
-        return Err(wrong(format!("no copy was made: {}", damages.join("; "))));
-    }
-    let target_text = target.to_str().ok_or_else(|| wrong("the path of the copy is not UTF-8 text".to_owned()))?;
-    let made = |error: String| wrong(format!("no copy was made at \"{target_text}\": {error}"));
-    // SQLite fills an empty file, and would make one that everyone can read.
-    let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(target);
-    created.map_err(|error| {
-        let exists = error.kind() == io::ErrorKind::AlreadyExists;
-        made(if exists { "it exists, and nothing is overwritten".to_owned() } else { said(&error) })
-    })?;
-    let copied = source.execute("VACUUM INTO ?1", [target_text]).map_err(Into::into).and_then(|_| finish(target));
-    copied.map_err(|error| {
-        // Removes a partial copy. A start rejects what remains.
-        for suffix in ["-journal", "-shm", "-wal", ""] {
-            let _ = fs::remove_file(beside(target, suffix));
-        }
-        made(error.to_string())
-    })
-}
-
-/// Makes a copy one that a start takes, and sees that it is on the disk.
-fn finish(target: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let connection = Connection::open_with_flags(target, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    use_log(&connection)?;
-    connection.close().map_err(|(_, error)| error)?;
-    File::open(target)?.sync_all()?;
-    let folder = std::path::absolute(target)?;
-    folder.parent().map_or(Ok(()), |folder| Ok(File::open(folder)?.sync_all()?))
 }

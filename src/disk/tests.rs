@@ -2,6 +2,7 @@
 
 mod batches;
 mod companions;
+mod copies;
 mod damaged;
 mod first_start;
 mod free_list;
