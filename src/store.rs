@@ -54,7 +54,11 @@ struct Read {
 impl Read {
     fn keys(&self) -> Result<Vec<String>, String> {
         let read = |path: &PathBuf| {
-            let text = std::fs::read_to_string(path);
+            // Opening a pipe would wait for its other end.
+            let is_file = std::fs::metadata(path).map(|found| found.is_file());
+            let text = is_file.and_then(|is_file| {
+                if is_file { std::fs::read_to_string(path) } else { Err(io::Error::other("it is not a file")) }
+            });
             let text = text.map_err(|error| format!("the key in \"{}\" cannot be read: {error}", path.display()))?;
             Ok(text.trim_end_matches(['\r', '\n']).to_owned())
         };

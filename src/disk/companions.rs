@@ -1,20 +1,54 @@
-//! What stands beside the file, looked at before anything opens the file: SQLite changes it by what it finds there.
+//! What stands beside the file, looked at before anything opens one of them: SQLite changes the file by what it finds
+//! there, and opening a pipe waits for its other end.
 
-use std::{fs, io::ErrorKind, path::Path};
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    path::Path,
+};
+
+use rustix::fs::{Access, access};
 
 use super::{beside::beside, locate::said};
 
 /// Refuses what a file of taskgate never has beside it.
 pub(super) fn look(path: &Path) -> Result<(), String> {
-    let journal = beside(path, "-journal");
-    match fs::symlink_metadata(&journal) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(said(&error)),
+    let found = |suffix| {
+        let companion = beside(path, suffix);
+        match fs::symlink_metadata(&companion) {
+            Ok(found) => Ok(Some((companion, found))),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(said(&error)),
+        }
+    };
+    if let Some((journal, _)) = found("-journal")? {
         // SQLite would bring back what it tells, up to an empty file.
-        Ok(_) => Err(format!(
+        return Err(format!(
             "\"{}\" stands beside it, which a store never has: a backup that was interrupted, or another program, has left it, \
              and the file may be incomplete; move it away, and put a whole copy in the place of the file",
             journal.display()
-        )),
+        ));
     }
+    for suffix in ["-wal", "-shm", "-mark"] {
+        if let Some((companion, _)) = found(suffix)?.filter(|(_, found)| !found.is_file()) {
+            return Err(format!(
+                "\"{}\" stands beside it and is not a regular file, as a store has there; move it away",
+                companion.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Says which of what SQLite needs may not be used. Its own words name neither that nor why.
+pub(super) fn are_usable(path: &Path) -> Result<(), String> {
+    for companion in ["-wal", "-shm"].map(|suffix| beside(path, suffix)) {
+        match access(&companion, Access::READ_OK | Access::WRITE_OK).map_err(io::Error::from) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(format!("\"{}\" cannot be read and written: {}", companion.display(), said(&error)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

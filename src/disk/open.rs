@@ -93,6 +93,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
             return Err(wrong(format!("it cannot be created: {error}; see that its disk has room")));
         }
     }
+    companions::are_usable(&path).map_err(wrong)?;
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
     let commits = log.map_err(|why| wrong(damaged(&why)))?;

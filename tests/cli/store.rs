@@ -96,3 +96,16 @@ async fn a_session_that_is_damaged_ends_the_start_with_the_way_on() {
     let checked = Binary::run(&["store", "check", file.to_str().unwrap()], &[]).await;
     assert!(checked.code == Some(1) && checked.stderr.contains("of the table sessions"), "{}", checked.stderr);
 }
+
+#[tokio::test]
+async fn a_key_file_that_is_a_pipe_is_refused_at_once() {
+    let (folder, file) = fixture("store-format-4-sealed.db");
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let pipe = pipe.to_str().unwrap();
+    for command in ["check", "export"] {
+        let ended = Binary::run(&["store", command, file.to_str().unwrap(), "--key-file", pipe], &[]).await;
+        let said = format!("taskgate: the key in \"{pipe}\" cannot be read: it is not a file\n");
+        assert_eq!((ended.code, ended.stderr), (Some(1), said));
+    }
+}

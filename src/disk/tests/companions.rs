@@ -1,8 +1,13 @@
 //! What stands beside the file and does not belong there.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::Command,
+    sync::Arc,
+};
 
-use super::{Folder, closed, put};
+use super::{Disk, Folder, closed, put};
 use crate::disk::{Rescue, backup, beside::beside};
 
 #[tokio::test]
@@ -38,4 +43,45 @@ fn a_first_start_makes_no_file_beside_a_journal() {
     fs::write(beside(&folder.path(), "-journal"), "text").expect("room");
     assert!(folder.refused().contains("store-journal\" stands beside it"));
     assert_eq!(fs::read_dir(folder.0.path()).expect("there").count(), 1, "nothing is made");
+}
+
+#[test]
+fn what_is_no_regular_file_beside_the_file_is_named_and_nothing_waits_for_it() {
+    for suffix in ["-wal", "-shm", "-mark"] {
+        let (folder, copy) = (Folder::new(), Folder::new());
+        closed(folder.open(None));
+        let path = beside(&folder.path(), suffix);
+        let named = format!("\"{}\" stands beside it and is not a regular file", path.display());
+        for command in ["mkfifo", "mkdir"] {
+            // It may be there or not.
+            let _ = fs::remove_file(&path);
+            assert!(Command::new(command).arg(&path).status().expect("it is installed").success());
+            let read = Rescue::open(&folder.path(), &[]).map(drop).expect_err("it is in the way").to_string();
+            let copied = backup(&folder.path(), &copy.path()).expect_err("it is in the way").to_string();
+            let refused =
+                Disk::open(&folder.options(None, &[]), &Arc::default()).expect_err("it is in the way").to_string();
+            for said in [read, copied, refused] {
+                assert!(said.contains(&named) && said.contains("move it away"), "{said}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_may_not_be_written_beside_the_file_is_named_with_the_way_on() {
+    for suffix in ["-wal", "-shm"] {
+        let folder = Folder::new();
+        closed(folder.open(None));
+        let path = beside(&folder.path(), suffix);
+        fs::write(&path, "")
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o444)))
+            .expect("room");
+        if fs::OpenOptions::new().write(true).open(&path).is_ok() {
+            eprintln!("skipped: this user may write everything");
+            return;
+        }
+        let refused = folder.refused();
+        let named = format!("\"{}\" cannot be read and written: Permission denied", path.display());
+        assert!(refused.contains(&named) && refused.contains("the user of taskgate has to"), "{refused}");
+    }
 }
