@@ -2,8 +2,9 @@
 //! there, and opening a pipe waits for its other end.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
     io::{self, ErrorKind},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
 };
 
@@ -51,4 +52,26 @@ pub(super) fn are_usable(path: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Takes from everyone but their user what they may do with the file and its companions, and says which they were. SQLite
+/// makes companions with the mode of the file. A volume may give its group something again at each mount, so nothing
+/// is refused for that.
+pub(super) fn make_private(path: &Path) {
+    let (mut open, mut failed) = (Vec::new(), None);
+    for file in ["", "-wal", "-shm", "-mark"].map(|suffix| beside(path, suffix)) {
+        let mode = fs::symlink_metadata(&file).map_or(0, |found| found.permissions().mode());
+        if mode & 0o077 != 0 {
+            failed = fs::set_permissions(&file, Permissions::from_mode(mode & 0o600)).err().or(failed);
+            open.push(file.display().to_string());
+        }
+    }
+    let files = open.join(", ");
+    match failed {
+        Some(why) => tracing::warn!(files, %why, "other users can read or write the store, and this cannot be changed"),
+        None if !open.is_empty() => {
+            tracing::warn!(files, "other users could read or write the store; they cannot any more")
+        }
+        None => {}
+    }
 }

@@ -100,6 +100,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     is_long_enough(&path).map_err(wrong)?;
     let free = free_list::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
     free.map_err(|why| wrong(damaged(&why)))?;
+    companions::make_private(&path);
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     // SQLite is content with a file that it can only read.
     if connection.is_readonly("main").map_err(|error| wrong(unreadable(&error)))? {

@@ -109,3 +109,20 @@ async fn a_key_file_that_is_a_pipe_is_refused_at_once() {
         assert_eq!((ended.code, ended.stderr), (Some(1), said));
     }
 }
+
+#[tokio::test]
+async fn a_start_warns_once_of_the_files_that_others_could_read() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (_folder, file) = fixture("store-format-4-sealed.db");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let arguments = ["serve", "--upstream", "http://127.0.0.1:9/mcp", "--listen", "127.0.0.1:0", "--store"];
+    // It ends as it has no key.
+    for warnings in [1, 0] {
+        let ended = Binary::run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), &[]).await;
+        let warning =
+            ended.stderr.lines().filter(|line| line.contains("WARN") && line.contains("other users could read"));
+        assert_eq!(warning.clone().count(), warnings, "{}", ended.stderr);
+        assert!(warning.into_iter().all(|line| line.contains(file.to_str().unwrap())), "{}", ended.stderr);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

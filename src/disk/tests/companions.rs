@@ -85,3 +85,24 @@ async fn what_may_not_be_written_beside_the_file_is_named_with_the_way_on() {
         assert!(refused.contains(&named) && refused.contains("the user of taskgate has to"), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_others_may_read_is_for_its_user_alone_from_the_next_start_on() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    put(&disk, 0..3).await;
+    let left = Folder::new();
+    folder.copy_to(&left);
+    closed(disk);
+    let of_store = ["", "-wal", "-shm", "-mark"].map(|suffix| beside(&left.path(), suffix));
+    // The index is not copied, and gets the mode of the file.
+    for path in of_store.iter().filter(|path| path.exists()) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o664)).expect("ours");
+    }
+    let disk = left.open(None);
+    for path in &of_store {
+        let mode = fs::metadata(path).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
+    assert_eq!(disk.load_sessions().await.expect("whole").len(), 3);
+}
