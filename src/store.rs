@@ -72,19 +72,24 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
         log.say(&format!("taskgate: {why}"));
         ExitCode::FAILURE
     };
+    let unwritten = |error: &io::Error| failed(&format!("what was read could not be written to stdout: {error}"));
     match &store.command {
         Command::Check(read) => {
             let checked = read.keys().map(|keys| file::check(&read.file, &keys, |what| log.say(what)));
             match checked {
                 Ok(Ok(found)) => {
-                    crate::say(&format!(
-                        "{}: {}, {}, {}",
+                    let report = format!(
+                        "{}: {}, {}, {}\n",
                         read.file.display(),
                         count(found.tasks, "task"),
                         count(found.results, "result"),
                         count(found.damages, "damaged place")
-                    ));
-                    code(found.damages)
+                    );
+                    let mut out = io::stdout().lock();
+                    match out.write_all(report.as_bytes()).and_then(|()| out.flush()) {
+                        Ok(()) => code(found.damages),
+                        Err(error) => unwritten(&error),
+                    }
                 }
                 Ok(Err(why)) => failed(&why),
                 Err(why) => failed(&why),
@@ -96,9 +101,9 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
             match exported {
                 Ok(Ok(Ok(found))) => match out.flush() {
                     Ok(()) => code(found.damages),
-                    Err(error) => failed(&error),
+                    Err(error) => unwritten(&error),
                 },
-                Ok(Ok(Err(error))) => failed(&error),
+                Ok(Ok(Err(error))) => unwritten(&error),
                 Ok(Err(why)) => failed(&why),
                 Err(why) => failed(&why),
             }

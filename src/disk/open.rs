@@ -255,9 +255,7 @@ fn check(
     let sql = |error: rusqlite::Error| wrong(unreadable(&error));
     let format: i32 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sql)?;
     if !(1..=FORMAT).contains(&format) {
-        return Err(wrong(format!(
-            "it has format {format}, and this taskgate knows format {FORMAT}; use the taskgate that wrote it, or a newer one"
-        )));
+        return Err(wrong(schema::unknown(format)));
     }
     let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(sql)?;
     if journal != "wal" {

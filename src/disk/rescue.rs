@@ -26,6 +26,8 @@ pub struct Rescue {
     pub seals: Seals,
     /// What is wrong with it before anything else is read: commits are missing, or their format is not known.
     pub damages: Vec<String>,
+    /// That it is of a newer format, of which nothing can be said to be wrong.
+    pub newer: Option<OpenError>,
 }
 
 impl Rescue {
@@ -38,14 +40,18 @@ impl Rescue {
         let (connection, mut damages) = read_only(path).map_err(wrong)?;
         let seals = keys::unlock_to_read(&connection, keys, |what| damages.push(what));
         let seals = seals.map_err(|locked| wrong(unlocked_to_read(&locked)))?;
+        let mut newer = None;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
             Ok(format) if (1..=FORMAT).contains(&format) => {
                 schema::read_as_newest(&connection, format).map_err(|error| wrong(error.to_string()))?;
             }
-            Ok(format) => damages.push(format!("it has format {format}, and this taskgate knows format {FORMAT}")),
+            Ok(format) => {
+                newer = (format > FORMAT).then(|| wrong(schema::unknown(format)));
+                damages.push(schema::unknown(format));
+            }
             Err(error) => damages.push(error.to_string()),
         }
-        Ok(Self { connection, seals, damages })
+        Ok(Self { connection, seals, damages, newer })
     }
 
     /// Calls `found` for everything that is wrong with the file as such, and with what it has besides tasks.

@@ -67,6 +67,13 @@ CREATE TEMP VIEW tasks AS SELECT place, version, record,
   (SELECT value FROM main.calls WHERE main.calls.place = main.tasks.place) AS call, NULL AS result FROM main.tasks;
 ";
 
+/// Returns why a file of a format that is not known cannot be used, and what to do about it.
+pub(super) fn unknown(format: i32) -> String {
+    format!(
+        "it has format {format}, and this taskgate knows format {FORMAT}; use the taskgate that wrote it, or a newer one"
+    )
+}
+
 /// Lets a connection that only reads a file of format `from` ask as it asks one of the newest format.
 pub(super) fn read_as_newest(connection: &Connection, from: i32) -> rusqlite::Result<()> {
     if from == 1 { connection.execute_batch(FORMAT_1_AS_2) } else { Ok(()) }

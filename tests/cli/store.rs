@@ -126,3 +126,28 @@ async fn a_start_warns_once_of_the_files_that_others_could_read() {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
+
+#[tokio::test]
+async fn a_check_of_a_newer_format_says_so_and_counts_no_damage() {
+    let (_folder, file) = fixture("store-format-4.db");
+    let newer = rusqlite::Connection::open(&file).unwrap();
+    newer.pragma_update(None, "user_version", 5).unwrap();
+    newer.close().unwrap();
+    let file = file.to_str().unwrap();
+    let why = "it has format 5, and this taskgate knows format 4; use the taskgate that wrote it, or a newer one";
+    let checked = Binary::run(&["store", "check", file], &[]).await;
+    let said = format!("taskgate: the store \"{file}\" cannot be used: {why}\n");
+    assert_eq!((checked.code, checked.stdout, checked.stderr), (Some(1), String::new(), said));
+    let exported = Binary::run(&["store", "export", file], &[]).await;
+    assert_eq!((exported.code, exported.stdout.lines().count(), exported.stderr), (Some(1), 5, format!("{why}\n")));
+}
+
+#[tokio::test]
+async fn a_report_that_could_not_be_written_ends_with_1_and_says_so() {
+    let (_folder, file) = fixture("store-format-4.db");
+    for command in ["check", "export"] {
+        let runner = ["sh", "-c", "exec \"$@\" > /dev/full", "sh"];
+        let ended = Binary::start_by(&runner, &["store", command, file.to_str().unwrap()], &[]).end().await;
+        assert!(ended.code == Some(1) && ended.stderr.contains("written to stdout: No space left"), "{ended:?}");
+    }
+}

@@ -41,9 +41,12 @@ struct Line<'a> {
 /// Reads everything in a file, sealed by any of `keys`, and calls `damaged` for all that is wrong.
 ///
 /// # Errors
-/// [`OpenError`] if not even the beginning can be read.
+/// [`OpenError`] if not even the beginning can be read, or the format is newer.
 pub fn check(path: &Path, keys: &[String], mut damaged: impl FnMut(&str)) -> Result<Read, OpenError> {
-    let rescue = Rescue::open(path, keys)?;
+    let mut rescue = Rescue::open(path, keys)?;
+    if let Some(newer) = rescue.newer.take() {
+        return Err(newer);
+    }
     let mut wrong = 0;
     rescue.check(|what| {
         wrong += 1;
