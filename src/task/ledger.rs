@@ -235,9 +235,11 @@ impl Ledger {
 }
 
 impl Pauses {
-    /// Reports that the store did not answer, and waits for the next pause.
+    /// Reports that the store did not answer, unless that was a further try, and waits for the next pause.
     pub(super) async fn next(&mut self, ledger: &Ledger, why: &Unavailable) {
-        ledger.report_unavailable(why);
+        if self.0 == FIRST_PAUSE {
+            ledger.report_unavailable(why);
+        }
         tokio::time::sleep(self.0).await;
         self.0 = (2 * self.0).min(LONGEST_PAUSE);
     }
@@ -258,5 +260,44 @@ impl From<HasEnded> for NotChanged {
 impl From<Unavailable> for NotChanged {
     fn from(unavailable: Unavailable) -> Self {
         Self::Unavailable(unavailable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::task::store::{MaxKept, MemoryStore};
+
+    /// What becomes of each line of the log.
+    struct Lines(mpsc::Sender<()>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+            self.0.send(()).expect("it is read");
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_is_tried_again_and_again_is_reported_once() {
+        let (told, lines) = mpsc::channel();
+        let log = tracing_subscriber::fmt().with_writer(move || Lines(told.clone())).finish();
+        let _log = tracing::subscriber::set_default(log);
+        let clock = Clock::starting_at(1000);
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock.clone(), Arc::default());
+        let ledger = Ledger::new(Arc::new(store), clock, Arc::default());
+        for changes in 1..=2 {
+            let mut pauses = Pauses::default();
+            for _ in 0..10 {
+                pauses.next(&ledger, &Unavailable("the disk is full".into())).await;
+            }
+            assert_eq!(lines.try_iter().count(), 1, "change {changes}");
+        }
     }
 }

@@ -170,7 +170,7 @@ impl Event for RequestStateRefused<'_> {
         let upstream = self.who.upstream();
         tracing::warn!(
             upstream,
-            "a requestState was refused: it is forged, of another request, too old, or used before"
+            "a requestState was refused: it is forged, of another request, too old, used before, or of a call that a restart has ended"
         );
     }
 
