@@ -70,7 +70,7 @@ pub(super) fn make_private(path: &Path) {
     match failed {
         Some(why) => tracing::warn!(files, %why, "other users can read or write the store, and this cannot be changed"),
         None if !open.is_empty() => {
-            tracing::warn!(files, "other users could read or write the store; they cannot any more")
+            tracing::warn!(files, "other users could read or write the store; they cannot any more");
         }
         None => {}
     }

@@ -290,7 +290,7 @@ mod tests {
         let log = tracing_subscriber::fmt().with_writer(move || Lines(told.clone())).finish();
         let _log = tracing::subscriber::set_default(log);
         let clock = Clock::starting_at(1000);
-        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock.clone(), Arc::default());
+        let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let ledger = Ledger::new(Arc::new(store), clock, Arc::default());
         for changes in 1..=2 {
             let mut pauses = Pauses::default();
