@@ -118,16 +118,18 @@ async fn an_invalid_message_is_answered_and_the_session_goes_on() {
     client.write("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":\"p\",\"method\":\"ping\"}").await;
     assert_eq!(client.message().await, json!({ "jsonrpc": "2.0", "id": "p", "result": {} }));
     client.initialize().await;
-    for (line, code, words) in [
-        ("{", -32700, "not valid JSON"),
-        ("[]", -32600, "batch"),
-        (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, -32600, "id"),
-        (&"[".repeat(150), -32600, "nests deeper"),
-        (&"x".repeat(201), -32600, "max_body = 200"),
+    let long = json!({ "jsonrpc": "2.0", "id": 8, "method": "x", "params": { "text": "x".repeat(201) } }).to_string();
+    for (line, code, words, id) in [
+        ("{", -32700, "not valid JSON", None),
+        ("[]", -32600, "batch", None),
+        (r#"{"jsonrpc":"2.0","id":1.5,"method":"x"}"#, -32600, "id", None),
+        (&"[".repeat(150), -32600, "nests deeper", None),
+        (&"x".repeat(201), -32600, "max_body = 200", None),
+        (&long, -32600, "max_body = 200", Some(json!(8))),
     ] {
         client.write(line).await;
         let answer = client.message().await;
-        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert_eq!((&answer["error"]["code"], answer.get("id")), (&json!(code), id.as_ref()), "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{answer}");
     }
     client.write("").await;

@@ -47,8 +47,8 @@ const _: () = assert!(LAST_ANSWERS.as_millis() + 2 * TIME_TO_END.as_millis() < 4
 /// What a client sends.
 #[derive(Debug)]
 pub(super) struct ClientMessage {
-    /// The message, or why it is malformed.
-    pub message: Result<Message, RpcError>,
+    /// The message, or the response that says why it is malformed.
+    pub message: Result<Message, Bytes>,
     /// The end-to-end headers that came with it.
     pub headers: HeaderMap,
     /// What it takes while it waits, where that is counted.
@@ -200,7 +200,7 @@ impl Channel {
         let ClientMessage { message, headers, room: _room } = incoming;
         let message = match message {
             Ok(message) => message,
-            Err(error) => return self.say(error.to_response(None)),
+            Err(response) => return self.say(response),
         };
         let id: Box<str> = message.id_to_answer().into();
         if is_modern(&message) && self.serves_modern() {

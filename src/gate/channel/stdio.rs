@@ -20,6 +20,7 @@ use crate::{
     },
     wire::{
         Message, RpcError,
+        beginning::{Meant, meant},
         depth::{MAX_DEPTH, nests_too_deep},
     },
 };
@@ -80,9 +81,11 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
     loop {
         let message = match lines::read(&mut input, max).await {
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
-            Line::Whole(line) => parse(line),
-            Line::TooLong(_) => {
-                Err(RpcError::invalid_request(format!("the line is longer than server.max_body = {max} bytes")))
+            Line::Whole(line) => parse(line).map_err(|why| why.to_response(None)),
+            Line::TooLong(beginning) => {
+                let why = RpcError::invalid_request(format!("the line is longer than server.max_body = {max} bytes"));
+                let id = if let Meant::Request(id) = meant(&beginning) { Some(id) } else { None };
+                Err(why.to_response(id.as_deref()))
             }
             Line::End => return,
         };
