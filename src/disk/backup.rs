@@ -29,9 +29,9 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     let wrong = |why: String| OpenError::new(path, why);
     let (source, damages) = read_only(path).map_err(wrong)?;
     if !damages.is_empty() {
-        return Err(wrong(format!("no copy was made: {}", damages.join("; "))));
+        return Err(OpenError::of_copy(path, target, damages.join("; ")));
     }
-    let made = |error: String| wrong(format!("no copy was made at \"{}\": {error}", target.display()));
+    let made = |error: String| OpenError::of_copy(path, target, error);
     let part = beside(target, ".partial");
     let part_text = part.to_str().ok_or_else(|| made("its path is not UTF-8 text".to_owned()))?;
     is_free(target, &part).map_err(made)?;

@@ -39,6 +39,11 @@ impl OpenError {
     pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self(format!("the store \"{}\" cannot be used: {why}", path.display()))
     }
+
+    /// Returns the error about a copy of the file at `path` that was not made at `target`.
+    pub(super) fn of_copy(path: &Path, target: &Path, why: impl fmt::Display) -> Self {
+        Self(format!("the store \"{}\" was not copied to \"{}\": {why}", path.display(), target.display()))
+    }
 }
 
 impl fmt::Display for OpenError {

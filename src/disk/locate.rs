@@ -78,10 +78,15 @@ pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<
     let application = header.get(APPLICATION_AT..).and_then(|bytes| bytes.first_chunk());
     match (header.starts_with(SQLITE), application.map(|bytes| i32::from_be_bytes(*bytes))) {
         (true, Some(APPLICATION)) => Ok(true),
-        (true, Some(_)) => Err("it is a database of another program; set another store.path".to_owned()),
-        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
-        _ => Err("it is neither a store of taskgate nor empty, or its beginning is damaged; set another store.path"
+        (true, Some(_)) => Err("it is a database of another program, or its beginning is \
+                                damaged; set another store.path, or restore a backup"
             .to_owned()),
+        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
+        _ => {
+            Err("it does not begin as a store of taskgate does: it is another file, or its beginning is damaged; set \
+                  another store.path, or restore a backup"
+                .to_owned())
+        }
     }
 }
 

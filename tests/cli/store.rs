@@ -76,7 +76,7 @@ async fn a_file_that_is_no_store_is_named_before_anything_listens() {
     let arguments = ["serve", "--upstream", "http://127.0.0.1:9/mcp", "--listen", "127.0.0.1:0", "--store"];
     let ended = Binary::run(&[&arguments[..], &[file.to_str().unwrap()]].concat(), &[]).await;
     assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("neither a store of taskgate nor empty"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("does not begin as a store of taskgate does"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("listening"), "{}", ended.stderr);
     assert_eq!(Binary::run(&["store"], &[]).await.code, USAGE);
 }

@@ -39,7 +39,7 @@ fn what_stands_at_a_name_that_a_copy_needs_stays_and_is_named() {
         let left = beside(&saved.path(), suffix);
         fs::write(&left, "of another").expect("room");
         let refused = backup(&folder.path(), &saved.path()).expect_err("it would be in the way").to_string();
-        let said = format!("no copy was made at \"{}\": \"{}\"", saved.path().display(), left.display());
+        let said = format!("was not copied to \"{}\": \"{}\"", saved.path().display(), left.display());
         assert!(
             refused.contains(&said) && refused.contains("it if none runs") | refused.contains("move it away"),
             "{refused}"
