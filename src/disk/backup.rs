@@ -90,8 +90,8 @@ fn sync(path: &Path) -> io::Result<()> {
 fn give_name(part: &Path, target: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let named = match renameat_with(CWD, part, CWD, target, RenameFlags::NOREPLACE) {
         Err(Errno::EXIST) => return Err(EXISTS.into()),
-        // Some file systems cannot, and others have no second names.
-        Err(_) => fs::hard_link(part, target).and_then(|()| fs::remove_file(part)),
+        // Some file systems cannot.
+        Err(_) => File::create_new(target).and_then(|_| fs::rename(part, target)),
         Ok(()) => Ok(()),
     };
     named.map_err(|error| if error.kind() == ErrorKind::AlreadyExists { EXISTS.into() } else { error.into() })

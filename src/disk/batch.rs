@@ -143,7 +143,7 @@ impl Batches {
         let takes = tried.is_ok() && !is_full && left_out.takes_any_of(operations.len());
         let waiting = if tried.is_ok() { left_out.waiting(&mut operations) } else { Vec::new() };
         let (undone, untried, result) = match tried {
-            Ok(undone) => (undone, left_out.count_untried(later.len()), Ok(())),
+            Ok((undone, untried)) => (undone, untried, Ok(())),
             Err(failed) => (left_out.rest(later), 0, Err(failed.why())),
         };
         self.suspects.forget_done(suspects, &undone);
@@ -193,10 +193,10 @@ impl Batches {
             // It tells its failure itself.
             let _ = self.run(undo, Culprit::Operation(at), |connection| operation.run(connection))?;
         }
-        let (begun, mut failed) = (Instant::now(), Vec::new());
+        let (begun, mut put_off, mut failed) = (Instant::now(), Vec::new(), Vec::new());
         for (at, (key, work)) in left_out.works_of(later) {
             if begun.elapsed() > LATER_TIME {
-                failed.push((*key, Arc::clone(work)));
+                put_off.push((*key, Arc::clone(work)));
             } else if let Err(error) = self.run(undo, Culprit::Later(at), |connection| work(connection))? {
                 tracing::debug!(kind = key.kind, %error, "the store has put off a write");
                 failed.push((*key, Arc::clone(work)));
@@ -215,8 +215,9 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        failed.extend(left_out.again(later));
-        Ok(failed)
+        let (behind, again) = left_out.again(later);
+        let untried = put_off.len() + behind.len();
+        Ok(([put_off, behind, failed, again].concat(), untried))
     }
 
     /// Runs one operation. A failure of the disk fails the batch. So does damage, as SQLite writes nothing more in a

@@ -26,7 +26,7 @@ pub(super) fn look(path: &Path) -> Result<(), String> {
         // SQLite would bring back what it tells, up to an empty file.
         return Err(format!(
             "\"{}\" stands beside it, which a store never has: a backup that was interrupted, or another program, has left it, \
-             and the file may be incomplete; move it away, and put a whole copy in the place of the file",
+             and the file may be incomplete; move it away, and unless it is empty put a whole copy in the place of the file",
             journal.display()
         ));
     }

@@ -72,9 +72,9 @@ pub(super) struct Outcome {
     pub operations: Vec<Operation>,
     /// Operations for the next batch.
     pub waiting: Vec<Operation>,
-    /// Work that was not done.
+    /// Work that was not done: first what was not even tried.
     pub undone: Vec<(LaterKey, Later)>,
-    /// How much of the work that can wait was not even tried.
+    /// How much of it was not tried.
     pub untried: usize,
     pub result: Result<(), Unavailable>,
     /// Why a part of it has found no room, if one has.
@@ -93,8 +93,9 @@ pub(super) enum Undo {
     Each,
 }
 
-/// The work of a batch that has to be done again, or why nothing was written.
-pub(super) type Tried = Result<Vec<(LaterKey, Later)>, Failed>;
+/// The work of a batch that has to be done again, and how much at its beginning was not tried; or why nothing was
+/// written.
+pub(super) type Tried = Result<(Vec<(LaterKey, Later)>, usize), Failed>;
 
 /// Why a batch failed.
 pub(super) enum Failed {
@@ -205,23 +206,12 @@ impl LeftOut {
         those.filter(|(at, _)| !self.full_later.contains(at))
     }
 
-    /// Returns which of so much work was not tried.
-    fn untried(&self, all: usize) -> impl Iterator<Item = usize> + use<'_> {
-        let behind = self.later.map_or(all, |at| at + 1)..all;
-        behind.filter(|at| !self.full_later.contains(at))
-    }
-
-    /// Returns how much of so much work was not tried.
-    pub(super) fn count_untried(&self, all: usize) -> usize {
-        self.untried(all).count()
-    }
-
-    /// Returns the work that was not tried, or is tried again. The latter comes last, so that it keeps no other
-    /// from the disk.
-    pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> Vec<(LaterKey, Later)> {
-        let culprit = self.later.filter(|_| self.tries_again);
-        let in_order = self.untried(all.len()).chain(culprit).chain(self.full_later.iter().copied());
-        in_order.map(|at| all[at].clone()).collect()
+    /// Returns the work that was not tried, and that which is tried again.
+    pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> (Vec<(LaterKey, Later)>, Vec<(LaterKey, Later)>) {
+        let behind = self.later.map_or(all.len(), |at| at + 1)..all.len();
+        let culprits = self.later.filter(|_| self.tries_again).into_iter().chain(self.full_later.iter().copied());
+        let untried = behind.filter(|at| !self.full_later.contains(at));
+        (untried.map(|at| all[at].clone()).collect(), culprits.map(|at| all[at].clone()).collect())
     }
 
     /// Returns all work but what was left out.

@@ -179,11 +179,20 @@ impl Queue {
         self.later.len() == 1
     }
 
-    /// Takes back work that could not be done, unless newer work has taken its place.
-    pub(super) fn again(&mut self, undone: Vec<(LaterKey, Later)>) {
-        for (key, work) in undone {
+    /// Takes back work that could not be done, unless newer work has taken its place. So much of it that was not tried
+    /// comes first, and the rest last, so that it keeps no other from the disk.
+    pub(super) fn again(&mut self, mut undone: Vec<(LaterKey, Later)>, untried: usize) {
+        for (key, work) in undone.split_off(untried) {
             if !self.later.contains_key(&key) {
                 self.push_later(key, work);
+            }
+        }
+        for (key, work) in undone.into_iter().rev() {
+            if !self.later.contains_key(&key) {
+                self.push_later(key, work);
+                // It has just come last.
+                self.order.pop_back();
+                self.order.push_front(key);
             }
         }
     }

@@ -151,24 +151,27 @@ impl Drop for End {
 /// Writes until the queue is closed. Returns whether all was written that waited then.
 fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: &Observer) -> bool {
     let mut is_whole = true;
-    // How much work that can wait has failed since any was done, or since the last rest.
-    let mut in_vain = 0;
+    // How much work that can wait has failed since it last rested, and, once the queue is closed, since any was done.
+    let (mut since_rest, mut at_the_end) = (0, 0);
     while let Some(taken) = next(shared, &mut batches, observer) {
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
         let Outcome { operations, waiting, undone, untried, result, full, takes } = batches.write(taken);
         let was_available = shared.available.swap(takes, Ordering::Relaxed);
         shared.used.store(batches.used_bytes(), Ordering::Relaxed);
-        in_vain = if undone.len() < later { 0 } else { in_vain + later - untried };
-        let (backlog, all_in_vain, is_closed) = {
+        let (in_vain, is_any_done) = (undone.len() - untried, undone.len() < later);
+        let (backlog, is_all_in_vain, is_closed) = {
             let mut queue = shared.queue.lock();
             queue.put_back(waiting);
-            queue.again(undone);
-            let all_in_vain = in_vain > 0 && in_vain >= queue.count_later();
-            if all_in_vain {
+            queue.again(undone, untried);
+            let (is_closed, waits) = (queue.is_closed(), queue.count_later());
+            since_rest += in_vain;
+            at_the_end = if is_any_done || !is_closed { 0 } else { at_the_end + in_vain };
+            if since_rest > 0 && since_rest >= waits {
                 queue.rest();
-                in_vain = 0;
+                since_rest = 0;
             }
-            (queue.count(), all_in_vain, queue.is_closed())
+            // Operations that wait may still be done.
+            (queue.count(), at_the_end > 0 && at_the_end >= waits && waits == queue.count(), is_closed)
         };
         observer.emit(events::BatchWritten {
             operations: operations.len(),
@@ -186,7 +189,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             operation.tell(&result);
         }
         drop(gathering);
-        if is_closed && (result.is_err() || all_in_vain) {
+        if is_closed && (result.is_err() || is_all_in_vain) {
             // The process does not wait for a disk that takes nothing, or not what is left.
             tracing::debug!(left = backlog, "the store is closed, and not all was written");
             is_whole = count + backlog == 0;

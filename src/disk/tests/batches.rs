@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Disk, Folder, closed, put, session};
 use crate::disk::{
-    LaterKey,
+    LaterKey, Operation,
     batch::Batches,
     beside::beside,
     cut::LogEnd,
@@ -55,6 +55,36 @@ async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
     assert!(!disk.close(), "not all was written");
     assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
     assert!(tried.load(std::sync::atomic::Ordering::Relaxed) >= 600);
+}
+
+#[tokio::test]
+async fn operations_that_wait_are_done_at_a_stop_whatever_else_cannot_be() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    // Nothing is written until the store is closed.
+    let (go, waits) = std::sync::mpsc::channel::<()>();
+    disk.submit(Operation::new(move |_| Ok(waits.recv().is_ok()), drop)).expect("room");
+    let fails = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
+    disk.later(LaterKey { kind: "fails", row: 0, task: None }, Arc::new(move |rows| fails(rows).map(drop)));
+    for id in 0..3 {
+        let put = move |rows: &rusqlite::Connection| rows.execute("INSERT INTO chunks VALUES (?1, zeroblob(10))", [id]);
+        // One fills a batch.
+        disk.submit(Operation::new(put, drop).of_bytes(2 << 20)).expect("room");
+    }
+    let closing = std::thread::spawn({
+        let disk = disk.clone();
+        move || disk.close()
+    });
+    while disk.submit(Operation::new(|_| Ok(()), drop)).is_ok() {
+        std::thread::yield_now();
+    }
+    drop(go);
+    assert!(!closing.join().expect("no panic"), "not all was written");
+    drop(disk);
+    let disk = folder.open(None);
+    let count = disk.read(|rows| rows.query_row("SELECT count(*) FROM chunks", (), |row| row.get::<_, i64>(0))).await;
+    assert_eq!(count, Ok(3));
+    closed(disk);
 }
 
 #[tokio::test]
