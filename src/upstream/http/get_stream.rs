@@ -49,7 +49,7 @@ impl HttpSession {
                     }
                     // Some say so with this status.
                     StatusCode::BAD_REQUEST if was_open => {
-                        drop(self.refusal(response).await);
+                        drop(self.refusal_of_request(response).await);
                         return self.listening.store(false, Ordering::Release);
                     }
                     // The client's next GET may have better headers. Pairs with the swap in `listen`.

@@ -255,7 +255,7 @@ impl HttpSession {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            let failure = Box::pin(self.refusal(response)).await;
+            let failure = Box::pin(self.refusal_of_request(response)).await;
             if matches!(failure, Failure::SessionLost) {
                 self.inbound.exchanges.refused(number);
             }

@@ -1,5 +1,7 @@
 //! What an HTTP error status means, and how servers say that they have forgotten the session ("Session Management").
 
+use std::borrow::Cow;
+
 use http::{Response, StatusCode};
 
 use super::{AnswerBody, link::HttpSession};
@@ -8,18 +10,16 @@ use crate::{
     wire::{Kind, Message, message::Outcome, object::Members},
 };
 
+/// How servers made after the SDKs or their examples say with status 400 that they do not know a session.
+const UNKNOWN: [&str; 6] = ["no valid", "not found", "invalid", "unknown", "missing", "expired"];
+/// The longest text that is looked at for that, in bytes.
+const MAX_TEXT: usize = 256;
+
 impl HttpSession {
     /// Returns the failure that an HTTP error status stands for.
     pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        if self.session().is_none() {
+        if response.status() != StatusCode::NOT_FOUND || self.session().is_none() {
             return self.server.refusal(response).await;
-        }
-        if response.status() != StatusCode::NOT_FOUND {
-            let failure = self.server.refusal(response).await;
-            // A client with a session of its own gets such an answer as it is, and can begin another session.
-            if !(self.inbound.pooled && speaks_of_no_session(&failure)) {
-                return failure;
-            }
         }
         self.lost.cancel();
         if self.inbound.pooled {
@@ -30,17 +30,38 @@ impl HttpSession {
         }
         Failure::SessionLost
     }
+
+    /// Does the same for a request, or for a stream that was open before: many servers refuse them with status 400 where
+    /// they have forgotten the session. Others keep theirs, as that is no more than likely.
+    pub(super) async fn refusal_of_request(&self, response: Response<AnswerBody>) -> Failure {
+        let failure = self.refusal(response).await;
+        // A client with a session of its own gets such an answer as it is, and can begin another session.
+        if self.inbound.pooled && self.session().is_some() && speaks_of_no_session(&failure) {
+            self.lost.cancel();
+            return Failure::SessionLost;
+        }
+        failure
+    }
 }
 
-/// Returns whether a server says with status 400 that it does not know the session, as many do that were made after the
-/// examples of the SDKs: by an error that answers no request, and names the session.
+/// Returns whether a server says with status 400 that it does not know the session, by a text or by an error that
+/// answers no request.
 fn speaks_of_no_session(failure: &Failure) -> bool {
     let Failure::Http(error) = failure else { return false };
-    let answer = Message::parse(error.body.clone()).ok().filter(|_| error.status == StatusCode::BAD_REQUEST);
-    let Some(answer) = answer.filter(|answer| answer.kind() == Kind::Response) else { return false };
-    let (None | Some("null"), Some((Outcome::Error, raw))) = (answer.id(), answer.outcome()) else { return false };
-    let why = Members::parse(raw).ok().and_then(|error| error.text("message").map(|why| why.to_ascii_lowercase()));
-    why.is_some_and(|why| why.contains("session"))
+    if error.status != StatusCode::BAD_REQUEST {
+        return false;
+    }
+    let why = match Message::parse(error.body.clone()) {
+        Ok(answer) => match (answer.kind(), answer.id(), answer.outcome()) {
+            (Kind::Response, None | Some("null"), Some((Outcome::Error, raw))) => {
+                Members::parse(raw).ok().and_then(|error| error.text("message").map(Cow::into_owned))
+            }
+            _ => None,
+        },
+        Err(_) => std::str::from_utf8(&error.body).ok().map(str::to_owned),
+    };
+    let Some(why) = why.filter(|why| why.len() <= MAX_TEXT).map(|why| why.to_ascii_lowercase()) else { return false };
+    why.contains("session") && UNKNOWN.iter().any(|words| why.contains(words))
 }
 
 #[cfg(test)]
@@ -51,12 +72,18 @@ mod tests {
     use crate::upstream::HttpError;
 
     #[test]
-    fn an_error_of_status_400_that_answers_no_request_and_names_the_session_says_that_it_is_unknown() {
-        let says = |status: u16, id: &str, message: &str| {
-            let body = format!(r#"{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{message}"}},"id":{id}}}"#);
+    fn status_400_with_words_of_an_unknown_session_that_answer_no_request_says_that_it_is_forgotten() {
+        let speaks = |status: u16, body: String| {
             let (status, body) = (StatusCode::from_u16(status).expect("a status"), body.into());
             speaks_of_no_session(&Failure::Http(Box::new(HttpError { status, headers: HeaderMap::new(), body })))
         };
+        let says = |status: u16, id: &str, message: &str| {
+            speaks(status, format!(r#"{{"jsonrpc":"2.0","error":{{"code":-32000,"message":"{message}"}},"id":{id}}}"#))
+        };
+        assert!(speaks(400, "Bad Request: No valid session ID provided".to_owned()));
+        assert!(speaks(400, "Invalid or missing session ID".to_owned()));
+        assert!(!speaks(400, "Invalid request body".to_owned()));
+        assert!(!says(400, "null", "The session was closed"), "the request may have run");
         assert!(says(400, "null", "Bad Request: No valid session ID provided"));
         assert!(says(400, "null", "Session not found"));
         assert!(!says(400, "7", "No valid session ID provided"), "it answers a request");
