@@ -9,6 +9,7 @@ use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts,
+        depth::nests_too_deep,
         legacy::{error_code, is_error},
         message::Outcome,
         object::{Members, Needle, may_have, object, quote},
@@ -105,6 +106,9 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
             if let Some(schema) = tool.members.object("inputSchema").filter(|schema| HEADER.is_in(schema.raw())) {
+                if nests_too_deep(schema.raw().as_bytes()) {
+                    return Err(format!("the schema of the tool {:?} nests too deep", tool.name));
+                }
                 remove_headers(&mut edits, &schema);
             }
         }
@@ -247,6 +251,12 @@ mod tests {
         let answer = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).expect("tools");
         let answer = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
         assert!(answer.ends_with(&format!("{}}}", &list("", "")[1..])), "{answer}");
+        let deep =
+            [r#"{"properties":{"a":"#.repeat(100_000), r#"{"x-mcp-header":"A"}"#.to_owned(), "}}".repeat(100_000)];
+        let source = Bytes::from(format!(r#"{{"tools":[{{"name":"deep","inputSchema":{}}}]}}"#, deep.concat()));
+        let raw = std::str::from_utf8(&source).expect("text");
+        let refused = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).map(drop);
+        assert!(refused.is_err_and(|why| why.contains("too deep")));
     }
 
     #[test]
