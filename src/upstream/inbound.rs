@@ -222,8 +222,6 @@ impl Inbound {
             method if method.asks_client() && !(self.pooled && self.exchanges.has_cancelled()) => {
                 self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
-            // No client reads the GET stream of such a session.
-            Method::LogMessage if self.pooled => self.exchanges.only_answerable(),
             _ => None,
         }
     }

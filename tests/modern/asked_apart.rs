@@ -80,20 +80,6 @@ async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_canc
 }
 
 #[tokio::test]
-async fn a_log_message_on_the_get_stream_reaches_the_only_call_that_runs() {
-    let (upstream, _gate, client) = house().await;
-    let level = json!({ "io.modelcontextprotocol/logLevel": "info" });
-    let mut calling = client.stream("tools/call", json!({ "name": "slow", "arguments": {}, "_meta": level }));
-    let stream = upstream.get_stream().await;
-    let slow = upstream.held("slow").await;
-    let params = json!({ "level": "warning", "data": "here" });
-    stream.event(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }).to_string()).await;
-    assert_eq!(calling.message().await["params"]["data"], "here");
-    slow.result(r#"{"content":[]}"#);
-    assert_eq!(calling.message().await["result"]["resultType"], "complete");
-}
-
-#[tokio::test]
 async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their_own() {
     let (upstream, _gate, client) = house().await;
     let first = call(&client);
