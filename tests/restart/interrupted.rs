@@ -59,8 +59,9 @@ async fn the_time_that_a_task_took_counts_from_its_creation_though_the_process_w
 #[tokio::test]
 async fn a_deadline_that_passed_while_the_process_was_away_applies() {
     let upstream = Upstream::json().await;
-    let mut house = House::before(&upstream.url(), "[tasks]\npoll_interval = \"10ms\"\nttl = \"1s\"\n").await;
+    let mut house = House::before(&upstream.url(), "[tasks]\npoll_interval = \"100ms\"\nttl = \"1s\"\n").await;
     let client = Client::connect(&house.url).await;
+    // It is kept for ten poll intervals.
     let id = client.create("echo", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
     client.until(&id, "completed").await;
     house.end(Signal::KILL).await;
