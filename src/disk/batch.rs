@@ -215,7 +215,7 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
-        let (behind, again) = left_out.again(later);
+        let [behind, again] = left_out.again(later);
         let untried = put_off.len() + behind.len();
         Ok(([put_off, behind, failed, again].concat(), untried))
     }

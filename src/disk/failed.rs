@@ -207,11 +207,11 @@ impl LeftOut {
     }
 
     /// Returns the work that was not tried, and that which is tried again.
-    pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> (Vec<(LaterKey, Later)>, Vec<(LaterKey, Later)>) {
+    pub(super) fn again(&self, all: &[(LaterKey, Later)]) -> [Vec<(LaterKey, Later)>; 2] {
         let behind = self.later.map_or(all.len(), |at| at + 1)..all.len();
         let culprits = self.later.filter(|_| self.tries_again).into_iter().chain(self.full_later.iter().copied());
         let untried = behind.filter(|at| !self.full_later.contains(at));
-        (untried.map(|at| all[at].clone()).collect(), culprits.map(|at| all[at].clone()).collect())
+        [untried.map(|at| all[at].clone()).collect(), culprits.map(|at| all[at].clone()).collect()]
     }
 
     /// Returns all work but what was left out.
