@@ -182,18 +182,18 @@ impl Queue {
     /// Takes back work that could not be done, unless newer work has taken its place. So much of it that was not tried
     /// comes first, and the rest last, so that it keeps no other from the disk.
     pub(super) fn again(&mut self, mut undone: Vec<(LaterKey, Later)>, untried: usize) {
-        for (key, work) in undone.split_off(untried) {
-            if !self.later.contains_key(&key) {
-                self.push_later(key, work);
+        undone[..untried].reverse();
+        for (at, (key, work)) in undone.into_iter().enumerate() {
+            if self.later.contains_key(&key) {
+                continue;
             }
-        }
-        for (key, work) in undone.into_iter().rev() {
-            if !self.later.contains_key(&key) {
-                self.push_later(key, work);
-                // It has just come last.
-                self.order.pop_back();
+            self.later.insert(key, work);
+            if at < untried {
                 self.order.push_front(key);
+            } else {
+                self.order.push_back(key);
             }
+            self.flush_at.get_or_insert_with(|| Instant::now() + FLUSH);
         }
     }
 

@@ -137,8 +137,8 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     Ok(edited_response(id, Outcome::Result, edits))
 }
 
-/// Has a schema ask for no headers that repeat arguments: a server that knows sessions only compares none, and whoever
-/// takes them has to ("Server Validation").
+/// Removes from a schema what makes clients repeat arguments in headers. A server has to compare such headers with the
+/// body ("Server Validation"), and one that knows sessions only does not.
 fn remove_headers<'a>(edits: &mut Edits<'a>, schema: &Members<'a>) {
     edits.remove(schema, PARAM_HEADER);
     // Anywhere else it means nothing.

@@ -45,7 +45,7 @@ impl Event for Drained {
             tracing::warn!(
                 failed,
                 untold,
-                "drain_timeout is over: tasks that still ran have failed, and of untold ones nobody was told how they ended"
+                "drain_timeout is over: \"failed\" counts tasks that still ran, \"untold\" those whose owners do not know how they ended"
             );
         }
     }
