@@ -11,7 +11,18 @@ use crate::{
 };
 
 /// How servers made after the SDKs or their examples say with status 400 that they do not know a session.
-const UNKNOWN: [&str; 6] = ["no valid", "not found", "invalid", "unknown", "missing", "expired"];
+const UNKNOWN: [&str; 9] = [
+    "no valid session",
+    "invalid session",
+    "unknown session",
+    "missing session",
+    "session id",
+    "session not found",
+    "no session found",
+    "no such session",
+    // A server with one transport, which has begun anew.
+    "server not initialized",
+];
 /// The longest text that is looked at for that, in bytes.
 const MAX_TEXT: usize = 256;
 
@@ -58,10 +69,12 @@ fn speaks_of_no_session(failure: &Failure) -> bool {
             }
             _ => None,
         },
+        // What is JSON and no such error may be about the request.
+        Err(_) if error.body.trim_ascii_start().starts_with(b"{") => None,
         Err(_) => std::str::from_utf8(&error.body).ok().map(str::to_owned),
     };
     let Some(why) = why.filter(|why| why.len() <= MAX_TEXT).map(|why| why.to_ascii_lowercase()) else { return false };
-    why.contains("session") && UNKNOWN.iter().any(|words| why.contains(words))
+    UNKNOWN.iter().any(|words| why.contains(words))
 }
 
 #[cfg(test)]
@@ -82,10 +95,12 @@ mod tests {
         };
         assert!(speaks(400, "Bad Request: No valid session ID provided".to_owned()));
         assert!(speaks(400, "Invalid or missing session ID".to_owned()));
-        assert!(!speaks(400, "Invalid request body".to_owned()));
+        assert!(!speaks(400, "Missing argument: session_name".to_owned()));
+        assert!(!speaks(400, r#"{"id":7,"error":{"message":"Invalid session ID"}}"#.to_owned()), "it may have run");
         assert!(!says(400, "null", "The session was closed"), "the request may have run");
         assert!(says(400, "null", "Bad Request: No valid session ID provided"));
         assert!(says(400, "null", "Session not found"));
+        assert!(says(400, "null", "Bad Request: Server not initialized"));
         assert!(!says(400, "7", "No valid session ID provided"), "it answers a request");
         assert!(!says(400, "null", "Parse error"));
         assert!(!says(500, "null", "No valid session ID provided"));
