@@ -91,7 +91,11 @@ fn give_name(part: &Path, target: &Path) -> Result<(), Box<dyn std::error::Error
     let named = match renameat_with(CWD, part, CWD, target, RenameFlags::NOREPLACE) {
         Err(Errno::EXIST) => return Err(EXISTS.into()),
         // Some file systems cannot.
-        Err(_) => File::create_new(target).and_then(|_| fs::rename(part, target)),
+        Err(_) => File::create_new(target).and_then(|_| {
+            fs::rename(part, target).inspect_err(|_| {
+                let _ = fs::remove_file(target);
+            })
+        }),
         Ok(()) => Ok(()),
     };
     named.map_err(|error| if error.kind() == ErrorKind::AlreadyExists { EXISTS.into() } else { error.into() })

@@ -166,8 +166,10 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             let (is_closed, waits) = (queue.is_closed(), queue.count_later());
             since_rest += in_vain;
             at_the_end = if is_any_done || !is_closed { 0 } else { at_the_end + in_vain };
-            if since_rest > 0 && since_rest >= waits {
-                queue.rest();
+            if since_rest >= waits {
+                if waits > 0 {
+                    queue.rest();
+                }
                 since_rest = 0;
             }
             // Operations that wait may still be done.
