@@ -102,8 +102,8 @@ async fn what_can_wait_and_fails_each_time_does_not_keep_the_disk_busy() {
     let begun = std::time::Instant::now();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let batches = batch().await.expect("whole");
-    // One a second, and what the first second has collected.
-    let most = 2 * i64::try_from(begun.elapsed().as_secs()).expect("short");
+    // There are two or three a second. Without a rest there would be hundreds.
+    let most = 10 * i64::try_from(begun.elapsed().as_secs()).expect("short");
     assert!(batches <= most, "{batches} batches in vain");
     put(&disk, 0..1).await;
 }
