@@ -151,7 +151,6 @@ pub(super) struct Carried<'a> {
 impl Drop for Carried<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.all.cancelling(self.number);
             self.all.end(self.number, Err(Failure::OwnFault));
         }
     }

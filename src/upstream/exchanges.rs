@@ -42,8 +42,8 @@ pub struct Exchanges {
     open: Mutex<HashMap<u64, InFlight>>,
     /// The numbers of requests that the server has refused, and not run, as it has forgotten the session.
     refused: Mutex<HashSet<u64>>,
-    /// Whether an exchange was cancelled.
-    cancelled: AtomicBool,
+    /// Whether an exchange was given up in the course of which the server may still ask.
+    given_up: AtomicBool,
     /// Whether it was ever tracked where an answer can be resumed.
     pub(super) tracks: AtomicBool,
     /// How many bytes may wait for the listeners.
@@ -55,8 +55,8 @@ impl Exchanges {
     /// Creates an empty table; `outbox` bounds what may wait for the listener of each exchange.
     #[must_use]
     pub fn new(outbox: Arc<Capacity>, observer: Arc<Observer>) -> Arc<Self> {
-        let (next, cancelled, tracks) = (AtomicU64::new(1), AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), cancelled, tracks, outbox, observer })
+        let (next, given_up, tracks) = (AtomicU64::new(1), AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), given_up, tracks, outbox, observer })
     }
 
     /// Registers a new exchange under the next number, or under that of a call which an earlier process began.
@@ -188,18 +188,26 @@ impl Exchanges {
         self.next.store(first, Ordering::Relaxed);
     }
 
-    fn take(&self, number: u64) -> Option<InFlight> {
+    fn take(&self, number: u64, failure: Option<&Failure>) -> Option<InFlight> {
         let mut open = self.open.lock();
         let taken = open.remove(&number);
+        if let (Some(taken), Some(failure)) = (&taken, failure) {
+            self.note_given_up(taken, failure);
+        }
         if open.is_empty() && open.capacity() > KEPT_ROOM {
             *open = HashMap::new();
         }
         taken
     }
 
+    /// Notes that an exchange fails, before it leaves the table.
+    fn note_given_up(&self, open: &InFlight, failure: &Failure) {
+        self.given_up.fetch_or(!open.apart && failure.leaves_the_server_working(), Ordering::Relaxed);
+    }
+
     /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.
     pub fn end(&self, number: u64, ending: ExchangeEnd) {
-        match (self.take(number), ending) {
+        match (self.take(number, ending.as_ref().err()), ending) {
             (Some(open), ending) => open.state.end(ending),
             (None, Ok(_)) => self.observer.emit(events::UnknownResponse),
             (None, Err(_)) => {}
@@ -224,7 +232,7 @@ impl Exchanges {
     pub fn cancelling(&self, number: u64) -> Option<bool> {
         let mut open = self.open.lock();
         let open = open.get_mut(&number)?;
-        self.cancelled.fetch_or(!open.apart, Ordering::Relaxed);
+        self.given_up.fetch_or(!open.apart, Ordering::Relaxed);
         Some(std::mem::replace(&mut open.cancelled, true))
     }
 
@@ -240,10 +248,10 @@ impl Exchanges {
         }
     }
 
-    /// Returns whether an exchange was cancelled in the course of which the server may still ask.
+    /// Returns whether an exchange was cancelled, or failed, in the course of which the server may still ask.
     #[must_use]
-    pub fn has_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+    pub fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     /// Notes that the server has refused a request, as it has forgotten the session.
@@ -258,7 +266,7 @@ impl Exchanges {
 
     /// Ends a cancelled exchange without waiting for the upstream, and stops the task that carries it.
     pub fn cancel(&self, number: u64) {
-        if let Some(open) = self.take(number) {
+        if let Some(open) = self.take(number, None) {
             open.state.end(Err(Failure::Cancelled));
             if let Some(task) = open.carried_by {
                 task.abort();
@@ -280,7 +288,8 @@ impl Exchanges {
     fn abandon(&self, failure: &Failure, is_meant: impl Fn(&InFlight) -> bool) {
         let abandoned: Vec<InFlight> = {
             let mut open = self.open.lock();
-            open.extract_if(|_, open| is_meant(open)).map(|(_, open)| open).collect()
+            let taken = open.extract_if(|_, open| is_meant(open)).map(|(_, open)| open);
+            taken.inspect(|open| self.note_given_up(open, failure)).collect()
         };
         for open in abandoned {
             open.state.end(Err(failure.clone()));

@@ -146,6 +146,31 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
+    /// Returns whether the server may go on with the request, and ask in its course: it has the request, and has not
+    /// said that it ends it.
+    pub(super) fn leaves_the_server_working(&self) -> bool {
+        match self {
+            // A gateway may have lost the answer.
+            Self::Http(error) => error.status.is_server_error(),
+            Self::BadAnswer(_)
+            | Self::Incomplete(_)
+            | Self::TooLarge(_)
+            | Self::ClientTooSlow
+            | Self::Abandoned
+            | Self::OwnFault
+            | Self::Cancelled
+            | Self::TimedOut(_)
+            | Self::Unanswered(_) => true,
+            Self::Unreachable(_)
+            | Self::Refused(_)
+            | Self::NoTransport { .. }
+            | Self::SessionLost
+            | Self::Limit(_)
+            | Self::ProcessEnded(_)
+            | Self::Stopping => false,
+        }
+    }
+
     /// Returns what the log says about it. That never contains a body of the server, which may be a result.
     #[must_use]
     pub fn cause(&self) -> Cause {

@@ -80,6 +80,34 @@ async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_canc
 }
 
 #[tokio::test]
+async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_an_answer() {
+    for cut in [false, true] {
+        let (upstream, _gate, client) = house().await;
+        let failing = client.clone();
+        let failing = tokio::spawn(async move { failing.refusal("tools/call", json!({ "name": "slow" })).await });
+        let stream = upstream.get_stream().await;
+        let slow = upstream.held("slow").await;
+        // Keeps the session.
+        let wanted = json!({ "notifications": { "toolsListChanged": true } });
+        let mut listening = client.stream("subscriptions/listen", wanted);
+        listening.message().await;
+        if cut {
+            slow.sse().cut().await;
+        } else {
+            slow.status(504, &[], "the gateway has not waited");
+        }
+        assert_eq!(soon(failing).await.unwrap().1, -32603);
+        let other = call(&client);
+        let slow = upstream.held("slow").await;
+        ask(&stream, "q1").await;
+        let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+        assert_eq!(refused.json()["error"]["code"], -32601, "{refused:?}");
+        slow.result(r#"{"content":[]}"#);
+        assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
 async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their_own() {
     let (upstream, _gate, client) = house().await;
     let first = call(&client);

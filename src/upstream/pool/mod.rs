@@ -89,7 +89,7 @@ impl SessionPool {
                 {
                     let came = Instant::now();
                     let mut shared = used.slot.shared.lock().await;
-                    shared.forget_cancelled();
+                    shared.forget_given_up();
                     let pooled = match self.shared(server, key, headers, &mut shared, came).await {
                         Ok(pooled) => pooled,
                         Err(why) => return used.slot.free_single().ok_or(why),
@@ -117,7 +117,7 @@ impl SessionPool {
                 let came = Instant::now();
                 let mut shared = used.slot.shared.lock().await;
                 if key.client.any() {
-                    shared.forget_cancelled();
+                    shared.forget_given_up();
                 }
                 Ok(Lease::of(&self.shared(server, key, headers, &mut shared, came).await?))
             }

@@ -44,10 +44,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Lets go of a session in which a call was cancelled, once nothing uses it: the server may still ask in the course
+    /// Lets go of a session in which a call was given up, once nothing uses it: the server may still ask in the course
     /// of that call, so no later one can be asked there.
-    pub(super) fn forget_cancelled(&mut self) {
-        self.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_cancelled());
+    pub(super) fn forget_given_up(&mut self) {
+        self.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_given_up());
     }
 }
 
@@ -137,9 +137,9 @@ impl Slot {
     /// Returns the session of one call that has ended, for another call.
     pub(super) fn free_single(&self) -> Option<Lease> {
         let mut single = self.single.lock();
-        // A server may still ask in the course of a call that was cancelled, and the next one must not get it.
+        // A server may still ask in the course of a call that was given up, and the next one must not get it.
         let ends =
-            |pooled: &Arc<Pooled>| pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_cancelled();
+            |pooled: &Arc<Pooled>| pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_given_up();
         single.extract_if(.., |pooled| ends(pooled)).for_each(|pooled| pooled.vacate());
         single.iter().filter(|pooled| pooled.is_unused()).find_map(Lease::asked)
     }

@@ -283,16 +283,17 @@ impl UpstreamSession {
         self.inbound.listener.end(());
     }
 
-    /// Returns whether a call in this session was cancelled.
+    /// Returns whether a call in this session was given up in the course of which the server may still ask.
     #[must_use]
-    pub fn has_cancelled(&self) -> bool {
-        self.inbound.exchanges.has_cancelled()
+    pub fn has_given_up(&self) -> bool {
+        self.inbound.exchanges.has_given_up()
     }
 
-    /// Returns whether there is no call in the course of which the server may ask, not even one that was cancelled.
+    /// Returns whether there is no call in the course of which the server may ask, not even one that was given up.
     #[must_use]
     pub fn asks_nobody(&self) -> bool {
-        !self.has_cancelled() && self.inbound.exchanges.newest(None).is_none()
+        // In this order: one that is given up is noted before it leaves the table.
+        self.inbound.exchanges.newest(None).is_none() && !self.has_given_up()
     }
 
     /// Notes that the server asks nothing in the course of a request.
