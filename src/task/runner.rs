@@ -158,7 +158,13 @@ impl Runner {
                     self.record_run_time(&outcome, since.elapsed());
                 }
                 let (end, why) = status_message::ended(if resumed { not_resumed(outcome) } else { outcome });
-                self.finish(end, why.as_deref()).await;
+                let finishing = self.finish(end, why.as_deref());
+                if running.call.exchange.is_over() {
+                    return finishing.await;
+                }
+                // taskgate has given it up, and the server goes on with it.
+                let why = "taskgate has given the call up";
+                tokio::join!(Box::pin(finishing), Box::pin(self.cancel(&mut running, why)));
             }
             stop = &mut stopped => match stop.unwrap_or(Stop::Cancel("the process stops")) {
                 Stop::Cancel(why) => self.cancel(&mut running, why).await,

@@ -97,3 +97,36 @@ async fn a_list_that_its_client_has_left_leaves_the_process_to_the_calls() {
     child.line("notifications/cancelled").await;
     assert_eq!(client.call("pid").await["content"][0]["text"], json!(child.pid));
 }
+
+/// Asks more at once than may wait for one reader, in one write.
+const BURST: Script = Script {
+    setup: r#"
+for n in 0 1 2 3 4 5 6 7 8 9; do for m in 0 1 2 3 4 5; do
+    printf '{"jsonrpc":"2.0","id":"q%s%s","method":"elicitation/create","params":{"message":"%0900d","requestedSchema":{"type":"object","properties":{}}}}\n' $n $m 0
+done; done >"$dir/burst"
+"#,
+    tools: r#"
+    *'"name":"burst"'*) cat "$dir/burst" ;;
+    *'"name":"late"'*) printf '{"jsonrpc":"2.0","id":"late","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"type":"object","properties":{}}}}\n'; text "$id" asked ;;
+"#,
+    after: "",
+};
+
+#[tokio::test]
+async fn a_call_that_taskgate_gives_up_is_cancelled_in_its_server_also_as_a_task() {
+    for config in ["", "[tasks]\ntask_after = \"0s\"\n"] {
+        let children = Children::new(BURST);
+        let gate = children.gate(&format!("[server]\nmax_outbox = \"16KiB\"\n{config}")).await;
+        let tasks = json!({ "elicitation": {}, "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let client = Modern::able(&gate.url, tasks);
+        let called = client.answer("tools/call", json!({ "name": "burst", "arguments": {} })).await;
+        let why = match called.json()["result"]["taskId"].as_str() {
+            Some(id) => client.until(id, "failed").await["error"]["message"].to_string(),
+            None => called.json()["error"]["message"].to_string(),
+        };
+        assert!(why.contains("does not read what the server sends it"), "{why}");
+        let child = children.only().await;
+        let call = child.message("\"name\":\"burst\"").await;
+        assert_eq!(child.message("notifications/cancelled").await["params"]["requestId"], call["id"]);
+    }
+}

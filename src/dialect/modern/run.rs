@@ -224,17 +224,18 @@ const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 impl Run {
     async fn run(mut self) {
         match self.follow().await {
-            Over::Done => {}
+            Over::Done if self.call.exchange.is_over() => {}
+            Over::Done => Box::pin(self.cancel("taskgate has given the call up")).await,
             Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold(), self.progress, self.text),
-            Over::Left => Box::pin(self.cancel()).await,
+            Over::Left => Box::pin(self.cancel("the client has left")).await,
         }
     }
 
-    /// Cancels the call, whose client has left.
-    async fn cancel(&mut self) {
-        self.give_up("the client has left").await;
+    /// Cancels the call in the server, which goes on with it.
+    async fn cancel(&mut self, why: &str) {
+        self.give_up(why).await;
         let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-        session.cancel_call(&mut self.call, "the client has left", headers).await;
+        session.cancel_call(&mut self.call, why, headers).await;
     }
 
     pub(super) async fn follow(&mut self) -> Over {
