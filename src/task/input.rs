@@ -163,14 +163,19 @@ impl Engine {
 
     /// Puts a task into the state that follows from its open questions.
     pub(super) async fn settle(&self, owner: &Owner, task: TaskId) {
-        // A task that has ended stays as it is.
-        let _ = self
-            .change_when_available(owner, task, |current| match self.desk.waits_for(task) {
+        loop {
+            // A task that has ended stays as it is.
+            let changed = self.change_when_available(owner, task, |current| match self.desk.waits_for(task) {
                 Some(text) => Some(Change::Ask(text)),
                 None if current.state == State::InputRequired => Some(Change::Resume),
                 None => None,
-            })
-            .await;
+            });
+            let Ok(Some(changed)) = changed.await else { return };
+            // An answer that came while the disk wrote has found nothing to change.
+            if changed.state != State::InputRequired || self.desk.waits_for(task).is_some() {
+                return;
+            }
+        }
     }
 
     /// Answers the upstream.

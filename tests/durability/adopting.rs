@@ -12,7 +12,7 @@ use crate::{
         shim::{CHANGES, Fault, Shim},
         soon,
     },
-    modern_client::Modern,
+    modern_client::{Modern, TASKS},
 };
 
 /// How long a sync takes on a disk that hangs.
@@ -239,4 +239,34 @@ async fn a_session_can_be_ended_whose_call_lost_its_connection_while_the_disk_hu
     house.shim.delay(0, 0);
     assert_eq!(soon(host.delete()).await.status, 200);
     house.no_task_runs().await;
+}
+
+#[tokio::test]
+async fn a_task_works_again_whose_question_was_answered_while_the_disk_wrote_that_it_waits_for_input() {
+    let users = "auth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
+    let house = House::with(users).await;
+    let capabilities = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
+    let client = Modern { http: Client::new(&house.url).with("x-user", "ann"), capabilities };
+    let (task, slow) = {
+        let client = client.clone();
+        let calling = tokio::spawn(async move { client.call("slow").await });
+        let slow = house.upstream.held("slow").await.sse();
+        (soon(calling).await.unwrap(), slow)
+    };
+    let id = task["taskId"].as_str().unwrap();
+    let session = Client::new(&house.url).with("x-user", "ann").initialize("2025-11-25", json!({})).await;
+    let before = session.get(id).await;
+    house.shim.delay(2000, 0);
+    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
+    slow.event(&question.to_string()).await;
+    let asked = client.until(id, "input_required").await;
+    assert_eq!(session.get(id).await, before, "the disk has not written it");
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let answers = json!({ key: { "action": "accept", "content": {} } });
+    client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
+    house.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
+    house.shim.delay(0, 0);
+    let works = |told: &Value| told["status"] == "working" && told["lastUpdatedAt"] != before["lastUpdatedAt"];
+    session.until_task(id, works).await;
 }
