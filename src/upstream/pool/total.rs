@@ -55,10 +55,15 @@ impl PoolsTotal {
     fn evict(&self, of: Option<&Owner>) -> bool {
         let pools: Vec<_> = self.pools.lock().iter().filter_map(Weak::upgrade).collect();
         let fits = |key: &PoolKey| of.is_none_or(|owner| key.owner == *owner);
-        let longest = pools.iter().filter_map(|pool| Some((pool.lock().idle_longest(fits)?, pool)));
-        let Some((longest, pool)) = longest.max_by_key(|(idle, _)| *idle) else { return false };
-        // It ends outside of the lock.
-        let evicted = pool.lock().take_idle(fits, longest);
-        evicted.is_some()
+        loop {
+            let longest = pools.iter().filter_map(|pool| Some((pool.lock().idle_longest(fits)?, pool)));
+            let Some((longest, pool)) = longest.max_by_key(|(idle, _)| *idle) else { return false };
+            // It ends outside of the lock.
+            let evicted = pool.lock().take_idle(fits, longest);
+            // Otherwise a call has got it meanwhile, and another one may be idle.
+            if evicted.is_some() {
+                return true;
+            }
+        }
     }
 }
