@@ -186,3 +186,23 @@ async fn on_a_channel_a_subscription_that_taskgate_tears_down_is_cancelled_and_a
     assert_eq!((&closed["id"], &closed["result"]["resultType"]), (&json!(id), &json!("complete")), "{closed}");
     client.end().await;
 }
+
+#[tokio::test]
+async fn a_subscription_to_tasks_alone_needs_no_server() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap();
+    let slow = upstream.held("slow").await.sse();
+    let wanted = json!({ "notifications": { "taskIds": [id] } });
+    let mut before = client.stream("subscriptions/listen", wanted.clone());
+    assert_eq!(before.message().await["method"], "notifications/subscriptions/acknowledged");
+    slow.cut().await;
+    upstream.stop().await;
+    let mut after = client.stream("subscriptions/listen", wanted);
+    assert_eq!(after.message().await["params"]["notifications"], json!({ "taskIds": [id] }));
+    for stream in [&mut before, &mut after] {
+        while stream.message().await["params"]["status"] != "failed" {}
+    }
+}

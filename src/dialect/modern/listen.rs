@@ -38,6 +38,8 @@ pub(super) struct Filter {
     resources: bool,
     uris: Vec<String>,
     pub(super) tasks: Vec<TaskId>,
+    /// How many tasks it names by ids that taskgate does not give.
+    pub(super) others: usize,
 }
 
 /// One subscription.
@@ -60,7 +62,10 @@ impl Modern {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
         let open = self.open_subscription(&mut request, &filter)?;
-        let watched = self.watched(&request, std::mem::take(&mut filter.tasks), true).await?;
+        let watched = self.watched(&request, filter.tasks.clone(), true).await?;
+        if filter.is_of_tasks_alone() {
+            return self.listen_to_tasks(request, open, watched).await;
+        }
         filter.tasks = watched.iter().map(|watched| watched.task).collect();
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.has_get_stream() {
@@ -90,6 +95,11 @@ impl Modern {
 }
 
 impl Filter {
+    /// Returns one for tasks alone.
+    pub(super) fn of_tasks(tasks: Vec<TaskId>) -> Self {
+        Self { tasks, ..Self::default() }
+    }
+
     /// Reads the filter, and whether it names tasks.
     pub(super) fn read(request: &Message) -> Result<(Self, bool), RpcError> {
         let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
@@ -110,16 +120,25 @@ impl Filter {
                 Err(_) => Err(invalid(&format!("params.notifications.{key} must be a list of strings"))),
             },
         };
-        let tasks = list("taskIds")?;
-        let names_tasks = tasks.is_some();
+        let named = list("taskIds")?;
+        let names_tasks = named.is_some();
+        let named = named.unwrap_or_default();
+        let tasks: Vec<_> = named.iter().filter_map(|id| ids::parse(id)).collect();
         let filter = Self {
             tools: flag("toolsListChanged")?,
             prompts: flag("promptsListChanged")?,
             resources: flag("resourcesListChanged")?,
             uris: list("resourceSubscriptions")?.unwrap_or_default(),
-            tasks: tasks.unwrap_or_default().iter().filter_map(|id| ids::parse(id)).collect(),
+            others: named.len() - tasks.len(),
+            tasks,
         };
         Ok((filter, names_tasks))
+    }
+
+    /// Returns whether it wants to hear of tasks, and of nothing else.
+    pub(super) fn is_of_tasks_alone(&self) -> bool {
+        let of_server = self.tools || self.prompts || self.resources || !self.uris.is_empty();
+        !of_server && (self.others > 0 || !self.tasks.is_empty())
     }
 
     /// Leaves out what the server does not tell.
@@ -138,7 +157,7 @@ impl Filter {
     }
 
     /// The raw filter as it is acknowledged.
-    fn to_raw(&self) -> String {
+    pub(super) fn to_raw(&self) -> String {
         let flags = [
             ("toolsListChanged", self.tools),
             ("promptsListChanged", self.prompts),
@@ -195,11 +214,7 @@ impl Subscription {
             () = self.lease.guard.get().lost() => Vec::new(),
         };
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
-        let acknowledged = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{meta},"notifications":{}}}}}"#,
-            self.filter.to_raw()
-        );
-        self.to.tell(acknowledged.into()).await;
+        self.to.tell(acknowledgement(&meta, &self.filter.to_raw())).await;
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
         loop {
             tokio::select! {
@@ -248,6 +263,12 @@ impl Subscription {
     fn resources(&self, begins: bool) {
         self.lease.pooled.subscribe(self.uris.iter(), begins, &self.request.headers);
     }
+}
+
+/// Returns what acknowledges a subscription with that raw filter; `meta` is its raw member `_meta`.
+pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
+    let method = "notifications/subscriptions/acknowledged";
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{meta},"notifications":{filter}}}}}"#).into()
 }
 
 /// Ends a subscription on taskgate's side: with a response (section "Graceful Closure"), and on a channel with a

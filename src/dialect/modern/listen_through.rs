@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, tagged, tear_down},
+    listen::{Filter, acknowledgement, tagged, tear_down},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
@@ -17,7 +17,7 @@ use super::{
 use crate::{
     flow::Item,
     task::TaskId,
-    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, Purpose, UpstreamSession, with_id},
+    upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, Purpose, with_id},
     wire::{
         Edits, Message, Parts, PutAside, RpcError, ids,
         message::Outcome,
@@ -32,8 +32,8 @@ struct Subscription {
     modern: Arc<Modern>,
     request: Box<ClientRequest>,
     lease: Lease,
-    /// The request at the server; `None` where the client wants to hear of tasks of taskgate only.
-    call: Option<Call>,
+    /// The request at the server.
+    call: Call,
     /// The tasks of taskgate that the client hears of.
     tasks: Vec<TaskId>,
     /// Who else tells of tasks.
@@ -67,17 +67,15 @@ impl Modern {
             }
         };
         let tasks: Vec<_> = watched.iter().map(|watched| watched.task).collect();
-        let lease = self.lease(&request, false).await?;
-        let call = match without_tasks(&request.message, whose, &tasks)? {
-            Some(message) => {
-                let generation = lease.pooled.generation;
-                (request.message, request.for_legacy) = (message, PutAside::default());
-                let Sent { message, headers } = request.sent(generation, whose)?;
-                let options = CallOptions { purpose: Purpose::Listening, ..call_options(generation, false) };
-                Some(lease.guard.get().call(&message, headers, options)?)
-            }
-            None => None,
+        let Some(message) = without_tasks(&request.message, whose, &tasks)? else {
+            return self.listen_to_tasks(request, open, watched).await;
         };
+        let lease = self.lease(&request, false).await?;
+        let generation = lease.pooled.generation;
+        (request.message, request.for_legacy) = (message, PutAside::default());
+        let Sent { message, headers } = request.sent(generation, whose)?;
+        let options = CallOptions { purpose: Purpose::Listening, ..call_options(generation, false) };
+        let call = lease.guard.get().call(&message, headers, options)?;
         let (to, from) = pieces(&self.capacity, &self.observer);
         let modern = Arc::clone(self);
         let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
@@ -89,11 +87,8 @@ impl Modern {
 impl Subscription {
     async fn run(mut self, watched: Vec<Watched>) {
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
-        if self.call.is_none() {
-            self.acknowledge("{}").await;
-        }
         let stopping = self.modern.stopping.clone();
-        let mut acknowledged = self.call.is_none();
+        let mut acknowledged = false;
         let goes_on = loop {
             tokio::select! {
                 () = self.to.left() => break false,
@@ -114,15 +109,9 @@ impl Subscription {
         if goes_on {
             tear_down(&self.request, &self.to, &self.lease.pooled.facts);
         }
-        if let Some(mut call) = self.call.take() {
-            let (session, headers) = (Arc::clone(self.session()), self.request.headers.clone());
-            let why = if goes_on { "taskgate has ended the subscription" } else { "the client has left" };
-            session.cancel_call(&mut call, why, headers).await;
-        }
-    }
-
-    fn session(&self) -> &Arc<UpstreamSession> {
-        self.lease.guard.get()
+        let (session, headers) = (Arc::clone(self.lease.guard.get()), self.request.headers.clone());
+        let why = if goes_on { "taskgate has ended the subscription" } else { "the client has left" };
+        session.cancel_call(&mut self.call, why, headers).await;
     }
 
     fn meta(&self) -> String {
@@ -145,12 +134,7 @@ impl Subscription {
             parts.push(("taskIds", &list));
         }
         let parts: Vec<_> = parts.into_iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
-        let text = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{{},"notifications":{{{}}}}}}}"#,
-            self.meta(),
-            parts.join(",")
-        );
-        self.to.tell(text.into()).await;
+        self.to.tell(acknowledgement(&self.meta(), &format!("{{{}}}", parts.join(",")))).await;
     }
 
     /// Passes on what the server tells.
@@ -189,8 +173,7 @@ impl Subscription {
         };
         match ending {
             Ok(response) => {
-                let status = self.call.as_ref().and_then(|call| call.exchange.status());
-                let status = status.unwrap_or_else(|| status_of(&response));
+                let status = self.call.exchange.status().unwrap_or_else(|| status_of(&response));
                 let document = self.named(&response).unwrap_or_else(|| with_id(&response, &self.request.id));
                 self.to.respond(status, document);
             }
@@ -220,9 +203,8 @@ impl Subscription {
     }
 }
 
-/// Waits for what the server tells next; for ever where it was not asked.
-async fn told(call: &mut Option<Call>) -> Told {
-    let Some(call) = call else { return std::future::pending().await };
+/// Waits for what the server tells next.
+async fn told(call: &mut Call) -> Told {
     loop {
         match call.exchange.next().await {
             Some(Item::Message(message)) => return Told::Message(message),

@@ -12,6 +12,7 @@ mod input;
 mod jobs;
 mod listen;
 mod listen_through;
+mod listen_to_tasks;
 mod meta;
 mod onward;
 mod parked;
@@ -177,6 +178,9 @@ impl Modern {
         }
         if REMOVED.contains(&request.method) {
             return Err(no_method(&request));
+        }
+        if request.method == Method::Listen && self.listens_to_own_tasks(&request).await {
+            return Box::pin(self.listen(request)).await;
         }
         let generation = match self.generation(&mut request).await {
             Ok(generation) => generation,

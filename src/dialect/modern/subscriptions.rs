@@ -1,4 +1,4 @@
-//! How many subscriptions are open: each holds a session with the server.
+//! How many subscriptions are open.
 
 use std::sync::Arc;
 
