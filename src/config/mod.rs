@@ -56,7 +56,7 @@ use toml::de::DeTable;
 pub struct Config {
     /// Where to listen, whom to let in, and the limits of sessions and bodies.
     pub server: Server,
-    /// How taskgate finds the owner of a request.
+    /// How taskgate finds the principal of a request.
     pub auth: Auth,
     /// Where the lines about who does what go, and how they name a principal.
     pub audit: Audit,

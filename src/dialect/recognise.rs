@@ -1,8 +1,8 @@
 //! Recognises the modern generation of the protocol, revision 2026-07-28 on, which has no `initialize` and no sessions.
 //!
 //! There are two rules, as only the modern generation names a revision in the `_meta` of a request, and clients of both
-//! name one in a header. In `_meta` any name is modern but those of the revisions that taskgate speaks, which have
-//! sessions ([`is_modern_meta`]). In the header an unknown name may also be a mistake of a client with sessions,
+//! name one in a header. In `_meta` any name is modern but those of the revisions with sessions that taskgate
+//! speaks ([`is_modern_meta`]). In the header an unknown name may also be a mistake of a client with sessions,
 //! so it is modern only if it is a date from the first modern revision on.
 
 use crate::wire::{

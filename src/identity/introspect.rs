@@ -34,8 +34,11 @@ const REFUSED_FOR: Duration = Duration::from_secs(3);
 const ENDLESS: Duration = Duration::from_hours(1);
 /// How many verdicts of either kind are remembered.
 const MAX_VERDICTS: u64 = 10_000;
-/// About how many tokens taskgate asks at once.
+/// How many tokens taskgate asks at once.
 const MAX_ASKED: usize = 256;
+/// What is said where they are.
+const ALL_ASKED: &str = "limit reached: 256 tokens are being checked already; try again later";
+const _: () = assert!(MAX_ASKED == 256);
 /// After how long to try again where the issuer does not answer.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -110,8 +113,7 @@ impl Introspector {
             return Ok(verdict.clone());
         }
         if pending.len() >= MAX_ASKED {
-            let why = "limit reached: 256 tokens are being checked already; try again later";
-            return Err(Denied::Unavailable { why, after: Duration::from_secs(1) });
+            return Err(Denied::Unavailable { why: ALL_ASKED, after: Duration::from_secs(1) });
         }
         let (issuer, token) = (Arc::clone(&self.0), token.to_owned());
         // In a task of its own: the request that came first may leave before the others.

@@ -1,4 +1,4 @@
-//! Who sends a request: the owner, found by a trusted header, a token or a certificate; and the checks of Host and
+//! Who sends a request: the principal, found by a trusted header, a token or a certificate; and the checks of Host and
 //! Origin.
 
 mod bearer;

@@ -112,7 +112,7 @@ impl EventRates {
         let EventRate { burst, a_second } = bucket.rate;
         bucket.left = (bucket.left + now.duration_since(bucket.since).as_secs_f64() * a_second).min(burst);
         bucket.since = now;
-        // A line has 16 KiB at most, and escapes make six times that of it: far less than what comes at once.
+        // At most 96 KiB: a line of 16 KiB, six times as long when escaped. So it never exceeds the burst.
         let cost = u32::try_from(cost).map_or(f64::MAX, f64::from).max(1.0);
         if bucket.left >= cost {
             bucket.left -= cost;

@@ -134,7 +134,7 @@ impl Default for Metrics {
             connections_cut: by_reason(
                 all,
                 "connections_cut",
-                "Connections that were closed because no whole request came",
+                "Connections that were closed because no whole request came, or to make room",
             ),
             sessions: metric(all, "sessions", "Open sessions"),
             pooled_sessions: metric(all, "pooled_sessions", "Open sessions with servers for callers without sessions"),

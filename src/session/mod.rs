@@ -45,7 +45,7 @@ use crate::{
     identity::Owner,
     observe::{Observer, events},
     upstream::{Failure, NativeTasks, UpstreamGuard, UpstreamSession},
-    wire::{Message, Version, object::Members},
+    wire::{Message, Version, params::requested},
 };
 
 /// How long a client waits before it reconnects a GET stream that the end of the process interrupts: about a restart.
@@ -194,8 +194,7 @@ impl Session {
     /// # Errors
     /// [`Failure`] where the server did not take it.
     pub async fn cancel(&self, message: &Message, headers: HeaderMap) -> Result<(), Failure> {
-        let Some(params) = message.params().and_then(|params| Members::parse(params).ok()) else { return Ok(()) };
-        let Some(id) = params.get("requestId") else { return Ok(()) };
+        let Some(id) = requested(message) else { return Ok(()) };
         let cancelled = match self.upstream_session.request_of_client(id) {
             Some(number) => self.upstream_session.cancel_request(number, message, id, headers).await?,
             // It may be a request that waits for a task. The task goes on.

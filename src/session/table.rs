@@ -203,8 +203,8 @@ impl Sessions {
     /// Returns the sessions that fit and are not in use, the longest silent first.
     #[must_use]
     pub fn unused(&self, fits: impl Fn(&Session) -> bool) -> Vec<UnusedSession> {
-        let mut unused: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
-        let unused = unused.drain(..).filter_map(|session| {
+        let fitting: Vec<_> = self.table.read().open.values().filter(|session| fits(session)).cloned().collect();
+        let unused = fitting.into_iter().filter_map(|session| {
             let (last_used, silent) = (session.upstream_session.unused_since()?, session.idle());
             Some(UnusedSession { session, silent, last_used })
         });

@@ -11,7 +11,8 @@ use crate::{
     wire::{RpcError, excerpt},
 };
 
-/// Why an upstream did not answer. taskgate never retries a tool call after any of them.
+/// Why an upstream did not answer. taskgate sends a tool call again only after [`Self::SessionLost`], and only where the
+/// server has refused it unrun.
 #[derive(Clone, Debug)]
 pub enum Failure {
     /// No connection could be made.

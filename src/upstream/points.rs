@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::wire::{Kind, Message, Method, message::MAX_ID, object::Members};
+use crate::wire::{Kind, Message, Method, message::MAX_ID, params::requested};
 
 /// How many open questions of one call are followed.
 pub(super) const MAX_OPEN: usize = 64;
@@ -99,8 +99,7 @@ pub(super) fn follow(points: &TrackedPoints, message: &Message) {
             points.asks(message.id(), before);
         }
         (Kind::Notification, Method::Cancelled) => {
-            let params = message.params().and_then(|params| Members::parse(params).ok());
-            if let Some(withdrawn) = params.and_then(|params| params.get("requestId")) {
+            if let Some(withdrawn) = requested(message) {
                 points.lock().settled(withdrawn);
             }
         }

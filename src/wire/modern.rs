@@ -29,9 +29,9 @@ const UNSUPPORTED_VERSION: &str = "-32022";
 
 /// The generation of a server, as its answer to `server/discover` shows it.
 #[derive(Debug)]
-pub enum Discovered<'a> {
-    /// It speaks [`VERSION`]. The members of its `DiscoverResult`.
-    Modern(Members<'a>),
+pub enum Discovered {
+    /// It speaks [`VERSION`].
+    Modern,
     /// It speaks only revisions of the modern generation that taskgate does not speak. Their names.
     Other(String),
     /// It knows sessions only.
@@ -60,12 +60,12 @@ pub fn own_params(cursor: Option<&str>) -> String {
 /// Reads the answer to `server/discover`. An error that is not one of the modern generation is that of a legacy server
 /// ("Versioning", section "Backward Compatibility with Initialization-Based Versions").
 #[must_use]
-pub fn discovered(answer: &Message) -> Discovered<'_> {
+pub fn discovered(answer: &Message) -> Discovered {
     match answer.outcome() {
         Some((Outcome::Result, raw)) => {
             let Ok((result, _)) = unambiguous(raw) else { return Discovered::Legacy };
             let names = names(result.get("supportedVersions"));
-            if names.iter().any(|name| name == VERSION) { Discovered::Modern(result) } else { without_ours(&names) }
+            if names.iter().any(|name| name == VERSION) { Discovered::Modern } else { without_ours(&names) }
         }
         Some((Outcome::Error, raw)) => {
             let error = Members::parse(raw).ok().filter(|error| error.get("code") == Some(UNSUPPORTED_VERSION));
@@ -100,7 +100,7 @@ pub fn shared_versions(result: &Members<'_>) -> Vec<String> {
 }
 
 /// Judges a server that names these revisions and not [`VERSION`].
-fn without_ours(names: &[String]) -> Discovered<'static> {
+fn without_ours(names: &[String]) -> Discovered {
     // A server with sessions may name its revisions too.
     if names.is_empty() || names.iter().any(|name| Version::parse(name).is_some()) {
         return Discovered::Legacy;
@@ -115,7 +115,7 @@ mod tests {
     fn judged(rest: &str) -> String {
         let answer = Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#).into()).expect("a response");
         match discovered(&answer) {
-            Discovered::Modern(_) => "modern".to_owned(),
+            Discovered::Modern => "modern".to_owned(),
             Discovered::Other(names) => names,
             Discovered::Legacy => "legacy".to_owned(),
         }

@@ -69,12 +69,6 @@ impl<'a> Members<'a> {
         self.members.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 
-    /// Returns whether there are no members.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     /// Returns which part of [`Members::raw`] to cut so that `key` is gone and the rest is still an object.
     pub(super) fn removal(&self, key: &str) -> Option<Range<usize>> {
         let at = self.members.iter().position(|(name, _)| name == key)?;

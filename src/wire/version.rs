@@ -1,4 +1,4 @@
-//! The protocol revisions that taskgate speaks on either side.
+//! The protocol revisions with sessions that taskgate speaks on either side; [`super::modern`] has the one without.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::object::{Members, unquote};
 
-/// A revision of the Model Context Protocol, ordered by age.
+/// A revision of the Model Context Protocol with sessions, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// `2024-11-05`
@@ -21,13 +21,13 @@ pub enum Version {
 }
 
 impl Version {
-    /// Every revision that taskgate speaks, oldest first.
+    /// Every revision with sessions, oldest first.
     pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
 
-    /// The newest revision that taskgate speaks.
+    /// The newest revision with sessions.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// Returns the revision of that name, if taskgate speaks it.
+    /// Returns the revision of that name, if there is one with sessions.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|version| version.as_str() == name)
@@ -67,7 +67,7 @@ impl Version {
         spoken.filter(|version| *version < offer).max()
     }
 
-    /// Lists the spoken revisions for error messages.
+    /// Lists the revisions with sessions for error messages.
     #[must_use]
     pub fn list() -> String {
         Self::ALL.map(Self::as_str).join(", ")

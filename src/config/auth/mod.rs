@@ -13,14 +13,14 @@ use super::values::one_of;
 pub use protected::ProtectedResource;
 pub use tokens::{Introspect, Jwt, KeySource, TokenRules};
 
-/// The `[auth]` section: how taskgate finds the owner of a request.
+/// The `[auth]` section: how taskgate finds the principal of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Auth {
     /// taskgate authenticates no request; a task belongs to its session.
     None,
     /// A proxy in front authenticates the user, and names them in a header.
     Header {
-        /// The header whose value is the owner.
+        /// The header whose value is the principal.
         name: HeaderName,
         /// The peers whose header taskgate believes. Never empty.
         trusted_peers: Vec<IpNet>,

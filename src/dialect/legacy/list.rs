@@ -1,4 +1,4 @@
-//! `tasks/list` (section "Listing Tasks"), with cursors that only the owner can use who got them.
+//! `tasks/list` (section "Listing Tasks"), with cursors that work only for the owner that got them.
 
 use std::fmt::Write as _;
 

@@ -67,14 +67,12 @@ impl TaskWriter for LegacyWriter {
     }
 
     fn question(&self, task: TaskId, id: Uuid, request: &Message) -> Option<Message> {
-        let mut edits = Edits::of(request.bytes());
-        edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
-        related(&Message::parse(edits.apply().into_bytes()).ok()?, task)
+        related(&Message::parse(asked(id, request)?).ok()?, task)
     }
 
     fn withdrawal(&self, task: TaskId, id: Uuid) -> Option<Message> {
         let reason = "the request was withdrawn, or the task has ended";
-        related(&Message::parse(cancelled(&format!("\"{PREFIX}{id}\""), reason)).ok()?, task)
+        related(&Message::parse(cancelled(&raw_id(id), reason)).ok()?, task)
     }
 
     fn question_of(&self, message: &Message) -> Option<Uuid> {
@@ -86,14 +84,19 @@ impl TaskWriter for LegacyWriter {
 #[must_use]
 pub fn asked(id: Uuid, request: &Message) -> Option<Bytes> {
     let mut edits = Edits::of(request.bytes());
-    edits.replace(request.id_span()?, format!("\"{PREFIX}{id}\""));
+    edits.replace(request.id_span()?, raw_id(id));
     Some(edits.apply().into_bytes())
 }
 
 /// Writes that such a question need not be answered any more.
 #[must_use]
 pub fn withdrawn(id: Uuid) -> Bytes {
-    cancelled(&format!("\"{PREFIX}{id}\""), "the request was withdrawn, or the job has ended")
+    cancelled(&raw_id(id), "the request was withdrawn, or the job has ended")
+}
+
+/// Returns the raw id that a question has towards clients.
+fn raw_id(id: Uuid) -> String {
+    format!("\"{PREFIX}{id}\"")
 }
 
 /// Returns the question that a raw id stands for, if it is the id of one.

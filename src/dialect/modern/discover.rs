@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use super::{Answer, ClientRequest, Modern, Refused, SERVER_INFO, TASKS, error::supported_versions, hosts};
-use crate::wire::{Edits, RpcError, object::Members};
+use crate::wire::{
+    RpcError,
+    object::{Members, object},
+};
 
 impl Modern {
     /// Answers from the handshake with the server.
@@ -29,31 +32,12 @@ impl Modern {
 /// Returns the raw capabilities of a legacy server as revision 2026-07-28 has them: without tasks of its own, with the
 /// extension.
 fn modern(capabilities: &str) -> Result<String, String> {
-    let source = bytes::Bytes::copy_from_slice(capabilities.as_bytes());
-    let members = Members::parse(capabilities)?;
-    let members_of_source = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
-    let declared = Members::parse(members_of_source)?;
-    let extension = format!(r#"{{"{TASKS}":{{}}}}"#);
-    let extensions = declared.nested("extensions")?;
-    drop(members);
-    let mut kept: Vec<String> = declared
-        .iter()
-        .filter(|(key, _)| !["tasks", "extensions"].contains(key))
-        .map(|(key, value)| format!("{}:{value}", crate::wire::object::quote(key)))
-        .collect();
-    let extensions = match &extensions {
-        Some(extensions) => {
-            let bytes = bytes::Bytes::copy_from_slice(extensions.raw().as_bytes());
-            let text = std::str::from_utf8(&bytes).map_err(|error| error.to_string())?;
-            let members = Members::parse(text)?;
-            let mut edits = Edits::of(&bytes);
-            edits.set(&members, TASKS, "{}");
-            String::from_utf8(edits.apply().into_bytes().to_vec()).map_err(|error| error.to_string())?
-        }
-        None => extension,
-    };
-    kept.push(format!(r#""extensions":{extensions}"#));
-    Ok(format!("{{{}}}", kept.join(",")))
+    let declared = Members::parse(capabilities)?;
+    let theirs = declared.nested("extensions")?;
+    let theirs = theirs.iter().flat_map(Members::iter).filter(|(key, _)| *key != TASKS);
+    let extensions = object(std::iter::once((TASKS, "{}")).chain(theirs));
+    let kept = declared.iter().filter(|(key, _)| !["tasks", "extensions"].contains(key));
+    Ok(object(kept.chain([("extensions", &*extensions)])))
 }
 
 #[cfg(test)]

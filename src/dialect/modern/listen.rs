@@ -278,7 +278,9 @@ pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &Serve
     if request.on_channel {
         let torn_down = Message::parse(cancelled(id, "taskgate has ended the subscription"));
         // What taskgate has written can be read.
-        torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)).into_iter().for_each(|tagged| to.say(tagged));
+        if let Some(tagged) = torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)) {
+            to.say(tagged);
+        }
     }
     let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
     let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));

@@ -22,7 +22,7 @@ use crate::{
         Edits, Message, Parts, PutAside, RpcError, ids,
         message::Outcome,
         modern::subscription,
-        object::{Members, quote},
+        object::{Members, object, quote},
         params::unambiguous,
     },
 };
@@ -128,13 +128,12 @@ impl Subscription {
         let theirs = theirs.and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
         let theirs = theirs.filter(|list| !list.trim().is_empty()).map(str::to_owned);
         let named: Vec<_> = theirs.into_iter().chain(tasks).collect();
-        let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds").collect::<Vec<_>>();
+        let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds").collect();
         let list = format!("[{}]", named.join(","));
         if !named.is_empty() {
             parts.push(("taskIds", &list));
         }
-        let parts: Vec<_> = parts.into_iter().map(|(key, value)| format!("{}:{value}", quote(key))).collect();
-        self.to.tell(acknowledgement(&self.meta(), &format!("{{{}}}", parts.join(",")))).await;
+        self.to.tell(acknowledgement(&self.meta(), &object(parts.into_iter()))).await;
     }
 
     /// Passes on what the server tells.

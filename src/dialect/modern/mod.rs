@@ -30,9 +30,8 @@ mod translate;
 mod watched;
 mod writer;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -358,11 +357,3 @@ impl From<Parts> for Answer {
         Self::Whole(StatusCode::OK, document)
     }
 }
-
-/// The response to a server's question, under its raw id.
-fn reply(theirs: &str, result: &str) -> Bytes {
-    crate::wire::response::result_response(theirs, result)
-}
-
-/// How long a call that has asked waits for further questions, so that the client gets them together.
-const GATHERS: Duration = Duration::from_millis(25);

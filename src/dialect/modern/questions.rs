@@ -12,7 +12,6 @@ use super::{
     hosts::heartbeat_of,
     input::input_request,
     parked::{Place, Retry},
-    reply,
     request_state::Opened,
     run::{Over, Run},
 };
@@ -168,7 +167,7 @@ impl Run {
         for question in std::mem::take(&mut self.questions) {
             match answers.remove(&question.key) {
                 Some(result) => {
-                    self.reply(reply(question.request.id_to_answer(), &result)).await;
+                    self.reply(result_response(question.request.id_to_answer(), &result)).await;
                 }
                 // Each request says anew what its client can be asked.
                 None => match Asks::of(&question.request) {

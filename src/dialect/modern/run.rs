@@ -13,7 +13,7 @@ use http::StatusCode;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    Answer, ClientRequest, GATHERS, Modern, Refused,
+    Answer, ClientRequest, Modern, Refused,
     adoptable::{Adoptable, Becoming},
     hosts::{self, heartbeat_of},
     input::input_responses,
@@ -32,6 +32,16 @@ use crate::{
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
     wire::{Asks, Message, Parts, RpcError, params::given_token},
 };
+
+/// Why a state of an earlier process is not good any more.
+const EARLIER_PROCESS: &str = "Invalid params: the call that params.requestState names has ended with a restart of \
+    taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
+/// How long a call that has asked waits for further questions, so that the client gets them together.
+const GATHERS: Duration = Duration::from_millis(25);
+/// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
+const SILENCE: Duration = Duration::from_secs(5);
+/// Longer than any process lives.
+const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
 /// A question of the server that its client has not answered.
 #[derive(Debug)]
@@ -107,6 +117,7 @@ impl Modern {
         }
         let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, asks, adoptable.is_some()).await?;
+        // What holds for all tools, which a pattern `*` may set.
         let tool = request.caller.upstream.policy.tool("*");
         let (after, input_timeout) =
             adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
@@ -212,14 +223,6 @@ impl Modern {
         Ok(from.answer().await?)
     }
 }
-
-/// Why a state of an earlier process is not good any more.
-const EARLIER_PROCESS: &str = "Invalid params: the call that params.requestState names has ended with a restart of \
-    taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
-/// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
-const SILENCE: Duration = Duration::from_secs(5);
-/// Longer than any process lives.
-const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
 impl Run {
     async fn run(mut self) {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::{
     Answer, ClientRequest, Modern, Refused,
     input::{check_answers, input_request, input_responses},
-    reply, translate,
+    translate,
 };
 use crate::{
     dialect::DAMAGED,
@@ -20,6 +20,7 @@ use crate::{
         legacy::timestamp,
         modern::OWN_META,
         object::{Members, quote},
+        response::result_response,
     },
 };
 
@@ -164,7 +165,7 @@ impl Modern {
         check_answers(answers, open.iter().map(|(_, key, method)| (&**key, *method)))?;
         for (question, key, _) in open {
             let Some(result) = answers.remove(&key) else { continue };
-            let response = move |theirs: &str| reply(theirs, &result);
+            let response = move |theirs: &str| result_response(theirs, &result);
             self.engine.answer_in_task(owner, task, question, response, request.headers.clone()).await;
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::wire::{Message, RpcError, excerpt, object::Members};
+use crate::wire::{Message, RpcError, excerpt, params::requested};
 
 /// What cancels each request under way, by its raw id.
 #[derive(Clone, Default)]
@@ -36,8 +36,7 @@ impl InFlight {
 
     /// Cancels the request that a `notifications/cancelled` names.
     pub(super) fn cancel(&self, cancelled: &Message) {
-        let params = cancelled.params().and_then(|params| Members::parse(params).ok());
-        if let Some(token) = params.and_then(|params| self.0.lock().get(params.get("requestId")?).cloned()) {
+        if let Some(token) = requested(cancelled).and_then(|id| self.0.lock().get(id).cloned()) {
             token.cancel();
         }
     }

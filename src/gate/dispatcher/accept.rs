@@ -27,6 +27,7 @@ pub(super) const MAX_LATE_TOTAL: usize = 64 * MAX_LATE;
 /// What is said of a message that there was no such room for.
 const LATE_LIMIT: &str = "limit reached: messages that the server has not taken yet have 1 MiB in this session, or 64 MiB in \
     all; the message was given up, as its client has left";
+const _: () = assert!(MAX_LATE == 1 << 20 && MAX_LATE_TOTAL == 64 << 20);
 
 /// Takes the room for a message that is late: on its way upstream though its client has been answered, or has left. What is
 /// larger than the room may have all of it.

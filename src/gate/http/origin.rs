@@ -29,7 +29,7 @@ pub(super) struct CheckOriginLayer {
     cors: CorsLayer,
 }
 
-/// Refuses with 403 what the Host and Origin checks do not accept. Only requests with an Origin go through CORS, where
+/// Refuses what the Host and Origin checks do not accept. Only requests with an Origin go through CORS, where
 /// every Origin that has passed the check is allowed.
 #[derive(Clone, Debug)]
 pub(super) struct CheckOrigin<S> {

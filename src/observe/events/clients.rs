@@ -22,7 +22,7 @@ impl Event for ConnectionEnded {
     }
 }
 
-/// taskgate closes connections on which no whole request has come.
+/// taskgate closes connections on which no whole request has come, or makes room by closing some.
 #[derive(Debug)]
 pub struct ConnectionsCut {
     /// The limit that was reached.
@@ -34,7 +34,7 @@ pub struct ConnectionsCut {
 impl Event for ConnectionsCut {
     fn tell(&self, metrics: &Metrics) {
         metrics.connections_cut.get_or_create(&ReasonLabels { reason: self.reason }).inc_by(self.count as u64);
-        tracing::debug!(reason = self.reason, count = self.count, "connections without a whole request were closed");
+        tracing::debug!(reason = self.reason, count = self.count, "connections were closed, as no whole request came or to make room");
     }
 }
 
@@ -92,7 +92,7 @@ impl Event for SessionEvicted {
     }
 }
 
-/// An HTTP request was refused before it became a message.
+/// A request or message of a client was refused, and went to no server.
 #[derive(Debug)]
 pub struct RequestRefused<'a> {
     /// The session that it came in and its owner, if they are known.

@@ -55,10 +55,6 @@ impl NativeTasks {
     /// Returns whether the client sees the server's tasks.
     #[must_use]
     pub fn is_shown(&self) -> bool {
-        self.shown()
-    }
-
-    fn shown(&self) -> bool {
         // Pairs with the store in `show`.
         self.shown.load(Ordering::Acquire)
     }
@@ -69,7 +65,7 @@ impl NativeTasks {
         if message.method() == Method::ToolsListChanged {
             self.tools.forget();
         }
-        if self.shown() {
+        if self.is_shown() {
             if let (Method::TaskStatus, Some(status)) = (message.method(), message.params()) {
                 self.told(status);
             }
@@ -84,7 +80,7 @@ impl NativeTasks {
 
     /// Returns whether a message belongs to a task of the server that the client sees.
     pub(super) fn owns(&self, message: &Message) -> bool {
-        self.shown()
+        self.is_shown()
             && (message.method() == Method::TaskStatus || may_be_related(message) && legacy::is_related(message))
     }
 
@@ -96,7 +92,7 @@ impl NativeTasks {
 
     /// Takes note of the response to call `number`, which may have created a task.
     pub(super) fn answered(&self, number: u64, response: &Message) {
-        if self.shown() {
+        if self.is_shown() {
             self.tokens.lock().answered(number, response, Instant::now());
         }
     }

@@ -49,15 +49,9 @@ impl ProgressTokens {
             // Its call was given up.
             None => !in_flight(*number),
         };
-        let over: Vec<u64> = self
-            .kept
-            .extract_if(.., over)
-            .map(|(number, token)| {
-                self.bytes -= token.len();
-                number
-            })
-            .collect();
-        drop(over);
+        for (_, token) in self.kept.extract_if(.., over) {
+            self.bytes -= token.len();
+        }
         self.insert(number, ProgressToken { raw: raw.into(), task: None, expires: None });
     }
 

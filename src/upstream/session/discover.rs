@@ -134,7 +134,7 @@ pub(super) fn own_headers(headers: &HeaderMap, method: &'static str) -> HeaderMa
 fn modern(answered: Result<Message, Failure>) -> Result<Option<Message>, Failure> {
     match answered {
         Ok(answer) => match discovered(&answer) {
-            Discovered::Modern(_) => Ok(Some(answer)),
+            Discovered::Modern => Ok(Some(answer)),
             Discovered::Legacy => Ok(None),
             Discovered::Other(names) => {
                 Err(Failure::BadAnswer(format!("it speaks {names} only, and taskgate speaks {VERSION}")))

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::{Call, UpstreamSession, for_client};
 use crate::{
     upstream::excerpt,
-    wire::{Asks, Kind, Message, Method, RpcError, legacy, object::Members, response::pong},
+    wire::{Asks, Kind, Message, Method, RpcError, legacy, params::requested, response::pong},
 };
 
 /// What a server says in the course of a call.
@@ -51,9 +51,7 @@ impl UpstreamSession {
             (Kind::Request, _) => self.asked(message),
             (_, Method::Progress) => progress(call, message).unwrap_or(ServerEvent::Nothing),
             (_, Method::Cancelled) => {
-                let params = message.params().and_then(|params| Members::parse(params).ok());
-                let request = params.and_then(|params| params.get("requestId"));
-                request.map_or(ServerEvent::Nothing, |request| ServerEvent::Withdraws(request.into()))
+                requested(message).map_or(ServerEvent::Nothing, |request| ServerEvent::Withdraws(request.into()))
             }
             (_, method) if method.is_change() => ServerEvent::Changes,
             _ => ServerEvent::Says,

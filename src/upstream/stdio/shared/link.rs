@@ -18,8 +18,8 @@ use crate::{
     wire::{
         Edits, Kind, Message, Method, RpcError, Version,
         message::echoed_number,
-        object::{Members, quote},
-        params::{progress_token, unambiguous},
+        object::quote,
+        params::{progress_token, requested, unambiguous},
         response::{cancelled, error_response, result_response},
     },
 };
@@ -194,8 +194,7 @@ impl SharedLink {
             // The child got one from taskgate.
             (Kind::Notification, Method::Initialized) => Ok(()),
             (Kind::Notification, Method::Cancelled) => {
-                let params = parsed.params().and_then(|params| Members::parse(params).ok());
-                let Some(id) = params.as_ref().and_then(|params| params.get("requestId")) else { return Ok(()) };
+                let Some(id) = requested(&parsed) else { return Ok(()) };
                 let ours = echoed_number(id).and_then(|number| dispatcher.registry.lock().cancel(*seat, number));
                 let Some(ours) = ours else { return Ok(()) };
                 let mut edits = Edits::of(parsed.bytes());

@@ -180,7 +180,7 @@ impl Keeper {
         let probe = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
         child.tell(TASKGATE, MessageClass::Notice, probe.into())?;
         let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
-        let is_modern = matches!(discovered(&answer), Discovered::Modern(_));
+        let is_modern = matches!(discovered(&answer), Discovered::Modern);
         if is_modern {
             child.initialized();
         }
