@@ -37,11 +37,10 @@ pub fn check(message: &Message) -> Result<(), RpcError> {
 }
 
 fn notification(params: &str) -> Result<(), RpcError> {
-    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let (_, meta) = unambiguous(params).map_err(|why| invalid(&why))?;
+    let (_, meta) = unambiguous(params).map_err(RpcError::bad_params)?;
     if meta.is_some_and(|meta| meta.get("progressToken").is_some()) {
         // It would reach the upstream unchanged, where it may be the token of another request.
-        return Err(invalid("only a request has a progress token in _meta"));
+        return Err(RpcError::bad_params("only a request has a progress token in _meta"));
     }
     Ok(())
 }

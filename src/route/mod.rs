@@ -33,13 +33,13 @@ pub enum Route {
         ttl: RequestedTtl,
     },
     /// `tasks/get`
-    Get,
+    TasksGet,
     /// `tasks/result`
-    Result,
+    TasksResult,
     /// `tasks/list`
-    List,
+    TasksList,
     /// `tasks/cancel`
-    Cancel,
+    TasksCancel,
     /// Cancel the request that the notification names.
     Cancelled,
     /// Refuse it with this error.
@@ -61,10 +61,10 @@ pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
         (Kind::Request, method, Tasks::Served | Tasks::Both) => match method {
             Method::ToolsCall => tool_call(message, policy),
             Method::ToolsList => Route::ToolsList,
-            Method::TasksGet => Route::Get,
-            Method::TasksResult => Route::Result,
-            Method::TasksList => Route::List,
-            Method::TasksCancel => Route::Cancel,
+            Method::TasksGet => Route::TasksGet,
+            Method::TasksResult => Route::TasksResult,
+            Method::TasksList => Route::TasksList,
+            Method::TasksCancel => Route::TasksCancel,
             _ => Route::Pass,
         },
         _ => Route::Pass,
@@ -81,7 +81,7 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
     };
     let Some(name) = params.text("name") else {
         return match params.get("task") {
-            Some(_) => Route::Refuse(RpcError::invalid_params("Invalid params: params.name must be a string")),
+            Some(_) => Route::Refuse(RpcError::bad_params("params.name must be a string")),
             // The upstream has an error of its own for a call without a tool.
             None => Route::Pass,
         };
@@ -96,7 +96,7 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
         ))),
         (_, Some(task)) => match requested_ttl(task) {
             Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },
-            Err(error) => Route::Refuse(RpcError::invalid_params(format!("Invalid params: {error}"))),
+            Err(error) => Route::Refuse(RpcError::bad_params(error)),
         },
         (_, None) => Route::Pass,
     }

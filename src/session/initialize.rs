@@ -215,11 +215,11 @@ fn offer(request: &Message) -> Result<Offer, RpcError> {
     let params = request.params().map(Params::parse).transpose()?;
     let version = params.as_ref().and_then(|params| params.members.text("protocolVersion"));
     let (Some(params), Some(version)) = (&params, version) else {
-        let why = "Invalid params: initialize needs params.protocolVersion, a string";
-        return Err(RpcError::invalid_params(why));
+        let why = "initialize needs params.protocolVersion, a string";
+        return Err(RpcError::bad_params(why));
     };
     let client = ClientCapabilities::of(&params.members);
-    let client = client.map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")))?;
+    let client = client.map_err(RpcError::bad_params)?;
     let capabilities = params.members.object("capabilities");
     let declares_tasks = capabilities.is_some_and(|capabilities| capabilities.get("tasks").is_some());
     Ok(Offer { version: version.into_owned(), client, declares_tasks })

@@ -155,7 +155,7 @@ impl Inbound {
             self.observer.emit(events::MessageUnreadable);
             return None;
         }
-        Some(RpcError::invalid_params(format!("Invalid params: {why}")).to_response(message.id()))
+        Some(RpcError::bad_params(why).to_response(message.id()))
     }
 
     /// Delivers a message that came over a transport that never says to which request a message belongs. It goes to the

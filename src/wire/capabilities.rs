@@ -45,8 +45,7 @@ impl Asks {
     /// # Errors
     /// Its params cannot be read, so a client might read something else in them.
     pub fn of(request: &Message) -> Result<Self, RpcError> {
-        let params = || request.params().map(Members::parse).transpose();
-        let params = || params().map_err(|why| RpcError::invalid_params(format!("Invalid params: {why}")));
+        let params = || request.params().map(Members::parse).transpose().map_err(RpcError::bad_params);
         Ok(match request.method() {
             Method::ListRoots => Self::Roots,
             Method::CreateMessage => {

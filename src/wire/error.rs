@@ -44,6 +44,11 @@ impl RpcError {
         Self { code: code::INVALID_PARAMS, message: message.into() }
     }
 
+    /// Creates an error with [`code::INVALID_PARAMS`] that says why `params` are not good.
+    pub fn bad_params(why: impl std::fmt::Display) -> Self {
+        Self::invalid_params(format!("Invalid params: {why}"))
+    }
+
     /// Creates an error with [`code::INTERNAL_ERROR`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self { code: code::INTERNAL_ERROR, message: message.into() }

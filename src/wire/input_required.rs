@@ -98,7 +98,7 @@ pub fn check_question(method: &str, params: Option<&str>) -> Result<(), RpcError
         Method::ListRoots => Ok(()),
         Method::Elicit | Method::CreateMessage if params.is_some_and(|params| params.starts_with('{')) => Ok(()),
         Method::Elicit | Method::CreateMessage => {
-            Err(RpcError::invalid_params(format!("Invalid params: {method} needs params, an object")))
+            Err(RpcError::bad_params(format!("{method} needs params, an object")))
         }
         _ => Err(RpcError::method_not_found(format!(
             "Method not found: no client can be asked with {:?}",

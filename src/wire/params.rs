@@ -3,13 +3,9 @@
 use super::{
     Message, RpcError, Version,
     message::{MAX_ID, is_id},
+    modern::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION},
     object::{Members, Needle, may_have},
 };
-
-/// The `_meta` key by which each request of the modern generation names its revision.
-const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
-/// What a modern request says of its client in `_meta`.
-const CLIENT: [&str; 2] = ["io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"];
 
 /// The members of `params` and of its `_meta`, each of them there once.
 #[derive(Debug)]
@@ -43,9 +39,9 @@ impl<'a> Params<'a> {
     /// # Errors
     /// -32602 where a member is there twice, or the progress token is malformed or too long.
     pub fn parse_any(raw: &'a str) -> Result<Self, RpcError> {
-        let (members, meta) = unambiguous(raw).map_err(invalid)?;
+        let (members, meta) = unambiguous(raw).map_err(RpcError::bad_params)?;
         let progress_token = meta.as_ref().and_then(|meta| meta.get("progressToken"));
-        progress_token.map_or(Ok(()), check_progress_token).map_err(invalid)?;
+        progress_token.map_or(Ok(()), check_progress_token).map_err(RpcError::bad_params)?;
         Ok(Self { members, meta, progress_token })
     }
 }
@@ -93,9 +89,9 @@ pub fn may_matter(params: &str) -> bool {
 /// and has what else each modern request has to have.
 #[must_use]
 pub fn is_modern_meta(meta: &Members<'_>) -> bool {
-    match meta.get(MODERN) {
-        Some(_) => meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none()),
-        None => CLIENT.iter().any(|member| meta.get(member).is_some()),
+    match meta.get(PROTOCOL_VERSION) {
+        Some(_) => meta.text(PROTOCOL_VERSION).is_some_and(|version| Version::parse(&version).is_none()),
+        None => [CLIENT_INFO, CLIENT_CAPABILITIES].iter().any(|member| meta.get(member).is_some()),
     }
 }
 
@@ -112,10 +108,6 @@ pub fn check_progress_token(token: &str) -> Result<(), String> {
         return Err(format!("the progress token is longer than {MAX_ID} bytes"));
     }
     Ok(())
-}
-
-fn invalid(why: impl std::fmt::Display) -> RpcError {
-    RpcError::invalid_params(format!("Invalid params: {why}"))
 }
 
 #[cfg(test)]

@@ -22,12 +22,12 @@ impl Legacy {
     /// [`NoResult`]; -32602 for a cursor that was not given to this owner.
     pub async fn list(&self, owner: &Owner, request: &Message) -> Result<Reply, NoResult> {
         let params = request.params().map(Members::parse).transpose();
-        let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
+        let params = params.map_err(RpcError::bad_params)?;
         let after = match params.as_ref().and_then(|params| Some((params.get("cursor")?, params.text("cursor")))) {
             None => None,
             Some((_, Some(cursor))) => Some(self.place(owner, &cursor)?),
             Some((_, None)) => {
-                return Err(RpcError::invalid_params("Invalid params: params.cursor must be a string").into());
+                return Err(RpcError::bad_params("params.cursor must be a string").into());
             }
         };
         // One more than a page tells whether there is a next one.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 pub use create::{Acknowledgement, RequestedTask};
 pub use question::{MaybeAnswer, asked, withdrawn};
-pub use reply::{NoResult, Reply, not_found};
+pub use reply::{NoResult, Reply};
 
 use cursor::Cursors;
 use question::LegacyWriter;

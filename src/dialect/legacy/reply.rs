@@ -1,7 +1,7 @@
 //! How the legacy dialect writes tasks, reads the parameters of task methods, and answers ids that are not found.
 
 use crate::{
-    dialect::DAMAGED,
+    dialect::{DAMAGED, not_found},
     session::Source,
     task::{Ending, Missing, Outlook, State, Task, TaskId, UNAVAILABLE},
     wire::{
@@ -74,9 +74,9 @@ impl From<RpcError> for NoResult {
 /// Reads `params.taskId`, which alone names the task.
 pub(super) fn task_id(request: &Message) -> Result<TaskId, NoResult> {
     let params = request.params().map(Members::parse).transpose();
-    let params = params.map_err(|error| RpcError::invalid_params(format!("Invalid params: {error}")))?;
+    let params = params.map_err(RpcError::bad_params)?;
     let id = params.and_then(|params| params.text("taskId"));
-    let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
+    let id = id.ok_or_else(|| RpcError::bad_params("params.taskId must be a string"))?;
     ids::parse(&id).ok_or(NoResult::NotFound(None))
 }
 
@@ -87,12 +87,6 @@ pub(super) fn error_of(missing: &Missing) -> RpcError {
         Missing::Unavailable => RpcError::internal(UNAVAILABLE),
         Missing::Damaged => RpcError::internal(DAMAGED),
     }
-}
-
-/// Returns the one error for ids that are unknown, foreign or expired.
-#[must_use]
-pub fn not_found() -> RpcError {
-    RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
 }
 
 #[cfg(test)]

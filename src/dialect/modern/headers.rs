@@ -6,13 +6,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refused;
-use crate::wire::{Message, Method, object::Members};
-
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// Mirrors `method`.
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-/// Mirrors what the request is about: a tool, a prompt, a resource, a task.
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
+use crate::{
+    upstream::http::{METHOD, NAME, PROTOCOL_VERSION},
+    wire::{Message, Method, object::Members},
+};
 
 /// Checks the revision that the headers name against the one in the body's `_meta`.
 ///

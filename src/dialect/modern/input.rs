@@ -51,12 +51,13 @@ pub(super) fn check_pages(request: &Message) -> Result<(), RpcError> {
 
 /// Returns the raw answers in `params.inputResponses`, by their keys. What answers no open question may be of any type.
 pub(super) fn input_responses(request: &Message) -> Result<HashMap<String, String>, RpcError> {
-    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
+    let params = request.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
     let Some(params) = params else { return Ok(HashMap::new()) };
     let responses = match params.get("inputResponses") {
         None => return Ok(HashMap::new()),
-        Some(raw) => Members::parse(raw).map_err(|why| invalid(&format!("params.inputResponses: {why}")))?,
+        Some(raw) => {
+            Members::parse(raw).map_err(|why| RpcError::bad_params(format!("params.inputResponses: {why}")))?
+        }
     };
     Ok(responses.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
@@ -71,7 +72,7 @@ pub(super) fn check_answers<'q>(
 ) -> Result<(), RpcError> {
     for (key, method) in open {
         if let Some(Err(why)) = answers.get(key).map(|answer| check_answer(method, answer)) {
-            return Err(RpcError::invalid_params(format!("Invalid params: params.inputResponses[{key:?}]: {why}")));
+            return Err(RpcError::bad_params(format!("params.inputResponses[{key:?}]: {why}")));
         }
     }
     Ok(())

@@ -102,22 +102,21 @@ impl Filter {
 
     /// Reads the filter, and whether it names tasks.
     pub(super) fn read(request: &Message) -> Result<(Self, bool), RpcError> {
-        let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
-        let params = request.params().map(Members::parse).transpose().map_err(|why| invalid(&why))?;
+        let params = request.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
         let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose();
-        let wanted = wanted.map_err(|why| invalid(&why))?.flatten();
-        let wanted = wanted.ok_or_else(|| invalid("params.notifications must be an object"))?;
+        let wanted = wanted.map_err(RpcError::bad_params)?.flatten();
+        let wanted = wanted.ok_or_else(|| RpcError::bad_params("params.notifications must be an object"))?;
         let flag = |key: &str| match wanted.get(key) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(_) => Err(invalid(&format!("params.notifications.{key} must be true or false"))),
+            Some(_) => Err(RpcError::bad_params(format!("params.notifications.{key} must be true or false"))),
         };
         let list = |key: &str| match wanted.get(key) {
             None => Ok(None),
             Some(raw) => match serde_json::from_str::<Vec<String>>(raw) {
                 Ok(list) if list.len() <= MAX_NAMED => Ok(Some(list)),
                 Ok(_) => Err(RpcError::internal(format!("limit reached: {key} names more than {MAX_NAMED}"))),
-                Err(_) => Err(invalid(&format!("params.notifications.{key} must be a list of strings"))),
+                Err(_) => Err(RpcError::bad_params(format!("params.notifications.{key} must be a list of strings"))),
             },
         };
         let named = list("taskIds")?;

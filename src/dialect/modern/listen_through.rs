@@ -216,13 +216,17 @@ async fn told(call: &mut Call) -> Told {
 
 /// Returns the request without the tasks that taskgate tells of; `None` where nothing else is wanted.
 fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Option<Message>, RpcError> {
-    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
-    let params = request.params().map(Members::parse).transpose().map_err(invalid)?;
-    let wanted = params.as_ref().map(|params| params.nested("notifications")).transpose().map_err(invalid)?.flatten();
+    let params = request.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
+    let wanted = params
+        .as_ref()
+        .map(|params| params.nested("notifications"))
+        .transpose()
+        .map_err(RpcError::bad_params)?
+        .flatten();
     let Some((wanted, raw)) = wanted.as_ref().and_then(|wanted| Some((wanted, wanted.get("taskIds")?))) else {
         return Ok(Some(request.clone()));
     };
-    let named: Vec<String> = serde_json::from_str(raw).map_err(|error| invalid(error.to_string()))?;
+    let named: Vec<String> = serde_json::from_str(raw).map_err(RpcError::bad_params)?;
     let ours: HashSet<_> = ours.iter().collect();
     let theirs: Vec<_> = match whose {
         Whose::Ours => Vec::new(),
@@ -239,6 +243,6 @@ fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Opt
     } else {
         edits.set(wanted, "taskIds", &serde_json::json!(theirs).to_string());
     }
-    let message = Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))?;
+    let message = Message::parse(edits.apply().into_bytes()).map_err(RpcError::bad_params)?;
     Ok(Some(message))
 }

@@ -93,13 +93,12 @@ pub(super) fn call_options(generation: Generation, may_be_task: bool) -> CallOpt
 
 /// Returns the request without the client's declaration of the tasks extension.
 fn without_tasks(request: &Message) -> Result<Message, RpcError> {
-    let invalid = |why: String| RpcError::invalid_params(format!("Invalid params: {why}"));
     let mut edits = Edits::of(request.bytes());
-    let params = request.params().map(Members::parse).transpose().map_err(invalid)?;
+    let params = request.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
     let meta = params.as_ref().and_then(|params| params.object("_meta"));
     let declared = meta.as_ref().and_then(|meta| meta.object(CLIENT_CAPABILITIES));
     if let Some(extensions) = declared.as_ref().and_then(|declared| declared.object("extensions")) {
         edits.remove(&extensions, TASKS);
     }
-    Message::parse(edits.apply().into_bytes()).map_err(|malformed| invalid(malformed.to_string()))
+    Message::parse(edits.apply().into_bytes()).map_err(RpcError::bad_params)
 }

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// Why a state of an earlier process is not good any more.
-const EARLIER_PROCESS: &str = "Invalid params: the call that params.requestState names has ended with a restart of \
+const EARLIER_PROCESS: &str = "the call that params.requestState names has ended with a restart of \
     taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
 /// How long a call that has asked waits for further questions, so that the client gets them together.
 const GATHERS: Duration = Duration::from_millis(25);
@@ -201,7 +201,7 @@ impl Modern {
             // Sealed for this very request and client, so this tells a stranger nothing.
             Some(Shown::Earlier { expires }) if expires >= self.engine.now() => {
                 self.observer.emit(events::RequestStateRefused { who: &request.caller.who });
-                return Err(RpcError::invalid_params(EARLIER_PROCESS).into());
+                return Err(RpcError::bad_params(EARLIER_PROCESS).into());
             }
             Some(Shown::Here(_) | Shown::Earlier { .. }) | None => None,
         };
@@ -215,8 +215,8 @@ impl Modern {
         let taken = retry.is_some_and(|retry| retry.send(Retry { request, answers, progress_token, to }).is_ok());
         if !taken {
             self.observer.emit(events::RequestStateRefused { who: &caller.who });
-            return Err(RpcError::invalid_params(
-                "Invalid params: params.requestState is not good, or not any more; send the request again without it",
+            return Err(RpcError::bad_params(
+                "params.requestState is not good, or not any more; send the request again without it",
             )
             .into());
         }

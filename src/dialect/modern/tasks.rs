@@ -10,7 +10,7 @@ use super::{
     translate,
 };
 use crate::{
-    dialect::DAMAGED,
+    dialect::{DAMAGED, not_found},
     limit::FailedLookup,
     observe::events,
     task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId, UNAVAILABLE},
@@ -138,7 +138,7 @@ impl Modern {
         let (owner, who) = (&request.caller.owner, &request.caller.who);
         let params = request.message.params().and_then(|params| Members::parse(params).ok());
         if params.is_none_or(|params| params.get("inputResponses").is_none()) {
-            return Err(RpcError::invalid_params("Invalid params: params.inputResponses must be an object").into());
+            return Err(RpcError::bad_params("params.inputResponses must be an object").into());
         }
         let mut answers = input_responses(&request.message)?;
         if let Err(why) = self.engine.poll(owner, id, who).await {
@@ -218,12 +218,7 @@ fn write_task(out: &mut String, task: &Task, outlook: &Outlook, status: &str) {
 
 fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
     let id = request.subject.as_deref();
-    let id = id.ok_or_else(|| RpcError::invalid_params("Invalid params: params.taskId must be a string"))?;
+    let id = id.ok_or_else(|| RpcError::bad_params("params.taskId must be a string"))?;
     // An id of another form is as unknown as any: no task has the nil id.
     Ok(ids::parse(id).unwrap_or_default())
-}
-
-/// The one answer for ids that are unknown, foreign or expired.
-fn not_found() -> RpcError {
-    RpcError::invalid_params("Task not found: no task of yours has this id, or its ttl is over")
 }

@@ -61,7 +61,7 @@ impl Modern {
         generation: Generation,
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
-        let name = name.ok_or_else(|| RpcError::invalid_params("Invalid params: params.name must be a string"))?;
+        let name = name.ok_or_else(|| RpcError::bad_params("params.name must be a string"))?;
         if !request.has_state && !generation.is_modern() {
             check_pages(&request.message)?;
         }
@@ -121,14 +121,13 @@ impl Modern {
 
 /// Returns `params.requestState`, if there is one.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
-    let invalid = |why: &str| RpcError::invalid_params(format!("Invalid params: {why}"));
     let params = request.message.params().filter(|_| request.has_state).map(Members::parse).transpose();
-    let Some(params) = params.map_err(|why| invalid(&why))? else { return Ok(None) };
+    let Some(params) = params.map_err(RpcError::bad_params)? else { return Ok(None) };
     match params.get("requestState") {
         None => Ok(None),
         Some(_) => match params.text("requestState") {
             Some(state) => Ok(Some(state.into_owned())),
-            None => Err(invalid("params.requestState must be a string")),
+            None => Err(RpcError::bad_params("params.requestState must be a string")),
         },
     }
 }

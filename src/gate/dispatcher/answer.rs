@@ -92,9 +92,9 @@ impl Dispatcher {
                     Err(error) => Whole::error(&id, &error).into(),
                 });
             }
-            Route::Get => self.legacy.get(session, &message).await,
-            Route::Result => self.legacy.result(session, message.clone()).await,
-            Route::List if session.tasks == Tasks::Both => {
+            Route::TasksGet => self.legacy.get(session, &message).await,
+            Route::TasksResult => self.legacy.result(session, message.clone()).await,
+            Route::TasksList if session.tasks == Tasks::Both => {
                 match Box::pin(native::tasklist(&self.legacy, session, &message)).await {
                     Ok(Tasklist::Joint(message, edit)) => {
                         return self.pass(session, *message, headers, carrier, edit, None).await;
@@ -103,8 +103,8 @@ impl Dispatcher {
                     Err(none) => Err(none),
                 }
             }
-            Route::List => self.legacy.list(&session.caller.owner, &message).await,
-            Route::Cancel => self.legacy.cancel(session, &message).await,
+            Route::TasksList => self.legacy.list(&session.caller.owner, &message).await,
+            Route::TasksCancel => self.legacy.cancel(session, &message).await,
             Route::Refuse(error) => Err(error.into()),
         };
         Ok(match replied {

@@ -202,8 +202,10 @@ pub(super) async fn of_server(
         // A lost session has no server to ask.
         _ if session.is_lost() => false,
         Route::RunAsTask { name, .. } => session.upstream_session.has_native_tasks_for(name, headers).await?,
-        Route::Get | Route::Result | Route::Cancel => !legacy.concerns(&session.caller.owner, message).await,
-        Route::List => {
+        Route::TasksGet | Route::TasksResult | Route::TasksCancel => {
+            !legacy.concerns(&session.caller.owner, message).await
+        }
+        Route::TasksList => {
             let cursor = cursor(message).and_then(|cursor| session.native().unseal(&cursor).flatten());
             return Ok(cursor.map(|cursor| (with_cursor(message, &cursor), Edit::Tasks(None))));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 
 use crate::{
-    dialect::legacy::not_found,
+    dialect::not_found,
     gate::{delivery::Whole, refuse::Refusal},
     limit::{FailedLookup, Rated, TooOften},
     observe::{Observer, events},
@@ -22,7 +22,7 @@ use crate::{
 pub(super) fn count(session: &Session, route: &Route) -> Result<(), Refusal> {
     let rated = match route {
         Route::RunAsTask { .. } => Rated::Creation,
-        Route::Get | Route::Result | Route::List | Route::Cancel => Rated::TaskMethod,
+        Route::TasksGet | Route::TasksResult | Route::TasksList | Route::TasksCancel => Rated::TaskMethod,
         Route::Pass | Route::ToolsList | Route::Cancelled | Route::Refuse(_) => return Ok(()),
     };
     session.caller.account.count(rated).map_err(|limit| too_often(session, &limit))

@@ -34,7 +34,11 @@ pub struct ConnectionsCut {
 impl Event for ConnectionsCut {
     fn tell(&self, metrics: &Metrics) {
         metrics.connections_cut.get_or_create(&ReasonLabels { reason: self.reason }).inc_by(self.count as u64);
-        tracing::debug!(reason = self.reason, count = self.count, "connections were closed, as no whole request came or to make room");
+        tracing::debug!(
+            reason = self.reason,
+            count = self.count,
+            "connections were closed, as no whole request came or to make room"
+        );
     }
 }
 

@@ -53,6 +53,10 @@ use crate::{
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// The header of the revision that was agreed.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// Names the method of a request (2026-07-28, "Streamable HTTP", section "Request Metadata").
+pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// Names what a request is about: a tool, a prompt, a resource, a task.
+pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// The header that resumes a stream.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 

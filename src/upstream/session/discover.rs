@@ -10,7 +10,10 @@ use super::{
     handshake::{LinkGuard, ending},
 };
 use crate::{
-    upstream::{Exchange, Failure, Inbound, MAX_MESSAGE, Outgoing, Purpose},
+    upstream::{
+        Exchange, Failure, Inbound, MAX_MESSAGE, Outgoing, Purpose,
+        http::{METHOD, NAME, PROTOCOL_VERSION},
+    },
     wire::{
         Message, Version,
         modern::{Discovered, VERSION, discovered, own_params},
@@ -19,12 +22,6 @@ use crate::{
 
 /// How long a server may be silent before `initialize` is sent as well: some older servers ignore what comes before it.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Names the revision of a request.
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-/// Names the method of a request.
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
-/// Names what a request is about, such as a tool.
-const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 /// A server that was asked for its generation.
 #[derive(Debug)]

@@ -120,7 +120,7 @@ impl SharedLink {
         // The child must read the same params that are looked up here.
         let (params, meta) = match request.params().map(unambiguous).transpose() {
             Ok(params) => params.unzip(),
-            Err(why) => return refuse(RpcError::invalid_params(format!("Invalid params: {why}"))),
+            Err(why) => return refuse(RpcError::bad_params(why)),
         };
         let token = meta.flatten().and_then(|meta| meta.get("progressToken"));
         if let Method::Subscribe | Method::Unsubscribe = request.method()
