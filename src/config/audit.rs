@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::reader::Section;
-use super::values::{one_of, text};
+use super::values::one_of;
 
 /// The `[audit]` section: where the lines about who does what go, and how they name a principal.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,9 +59,7 @@ pub(super) fn read(mut section: Section<'_>) -> Audit {
     let file_entry = section.entry("file");
     let owner = section.get("owner", one_of(&OWNERS)).unwrap_or(default.owner);
     let to = match (destination, file_entry) {
-        (Some(Destination::File), Some(entry)) => {
-            entry.convert(|value| Ok(entry.path(&not_empty(text(value)?)?))).map(AuditTo::File)
-        }
+        (Some(Destination::File), Some(entry)) => entry.file_path().map(AuditTo::File),
         (Some(Destination::File), None) => {
             section.missing("file", "missing; to = \"file\" needs a path such as \"/var/log/taskgate/audit.jsonl\"");
             None
@@ -75,8 +73,4 @@ pub(super) fn read(mut section: Section<'_>) -> Audit {
     };
     section.finish();
     Audit { to: to.unwrap_or(default.to), owner }
-}
-
-fn not_empty(path: String) -> Result<String, String> {
-    if path.is_empty() { Err("expected a path, found \"\"".to_owned()) } else { Ok(path) }
 }

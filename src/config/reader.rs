@@ -7,6 +7,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistakes::Report;
 use super::nearest::did_you_mean;
+use super::values::text;
 
 /// A table whose keys are read one by one. [`Section::finish`] reports those that were not read as unknown.
 pub(super) struct Section<'t> {
@@ -156,6 +157,15 @@ impl<'t> Entry<'t> {
         };
         let item = |(i, value)| Self::new(self.report, value, format!("{}[{i}]", self.key));
         Some(array.iter().enumerate().map(item).collect())
+    }
+
+    /// Returns the value as the path of a file, taken as relative to the folder of the configuration; reports a mistake if
+    /// it is none.
+    pub(super) fn file_path(&self) -> Option<PathBuf> {
+        self.convert(|value| match text(value)?.as_str() {
+            "" => Err("expected a path, found \"\"".to_owned()),
+            path => Ok(self.path(path)),
+        })
     }
 
     /// Returns a path in this value, taken as relative to the folder of the file.

@@ -8,7 +8,7 @@ use std::{
 use super::Secret;
 use super::reader::{Entry, Section};
 use super::secret::reference;
-use super::values::{one_of, size, text};
+use super::values::{one_of, size};
 
 /// The least length of a key, in bytes. A shorter one can be guessed from the file.
 const MIN_KEY: usize = 32;
@@ -76,7 +76,7 @@ pub(super) fn read(mut section: Section<'_>, given: Option<PathBuf>) -> Store {
             let old_keys = old_keys.and_then(|entry| entry.items("an array")).unwrap_or_default();
             let old_keys = old_keys.iter().filter_map(secret).collect();
             let key = key.and_then(|entry| secret(&entry));
-            let named = path.map(|entry| entry.convert(|value| Ok(entry.path(&not_empty(&text(value)?)?))));
+            let named = path.map(|entry| entry.file_path());
             let path = match (given, named) {
                 (Some(path), _) => Some(path),
                 (None, Some(named)) => named,
@@ -109,10 +109,6 @@ fn at_least(bytes: usize) -> Result<usize, String> {
     } else {
         Ok(bytes)
     }
-}
-
-fn not_empty(path: &str) -> Result<String, String> {
-    if path.is_empty() { Err("expected a path, found \"\"".to_owned()) } else { Ok(path.to_owned()) }
 }
 
 /// Returns where the file is if nothing says so: in the folder for state of the service, or else of the user.

@@ -180,6 +180,7 @@ impl Refusal {
         Self::unavailable("max_body_total", message)
     }
 
+    /// Refuses with 503 a message of a client of HTTP+SSE, as too many bytes of such messages wait for their servers.
     pub(super) fn too_many_waiting(total: usize) -> Self {
         let message = format!(
             "limit reached: server.max_body_total = {total} bytes of messages of HTTP+SSE clients wait; try again later"

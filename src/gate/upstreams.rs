@@ -8,6 +8,7 @@ use crate::{config::SSE_MESSAGES, upstream::Upstream};
 
 /// What stands before the path of the resource (RFC 9728, section 3.1).
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+
 /// What is behind a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {

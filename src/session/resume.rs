@@ -15,6 +15,7 @@ use crate::wire::sse::EventId;
 const MAX_KEPT: usize = 32;
 /// How long a stream without a connection is kept to be resumed.
 const RESUMABLE_FOR: Duration = Duration::from_mins(5);
+
 /// Why a stream is not resumed.
 #[derive(Debug)]
 pub enum NotResumed {

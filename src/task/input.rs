@@ -18,8 +18,8 @@ use super::{
 use crate::{
     identity::Owner,
     observe::events,
-    upstream::{Failure, ServerQuestion, UpstreamSession, excerpt, question_refusal},
-    wire::Message,
+    upstream::{Failure, ServerQuestion, UpstreamSession, question_refusal},
+    wire::{Message, excerpt},
 };
 
 /// How long a client waits at most until its answer has been passed on.

@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{Change, End, KeptLimit};
-use crate::upstream::{CallOutcome, excerpt, own_error};
+use crate::{
+    upstream::{CallOutcome, own_error},
+    wire::excerpt,
+};
 
 /// Of a task whose call waits for its turn.
 pub(super) const QUEUED: &str = "Queued: waits for its turn, because as many calls run as may run at once.";

@@ -125,6 +125,7 @@ impl Exchange {
 
     /// Notes that the server was told to do no more work for it.
     pub fn set_over(&self) {
+        // Pairs with the load in `is_over`.
         self.state.over.store(true, Ordering::Release);
     }
 

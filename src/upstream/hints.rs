@@ -64,28 +64,28 @@ impl Hints {
         if next_cursor(page).is_some() {
             return;
         }
-        let (path, Some(Patterns { unmatched, void })) = (upstream.as_str(), kept.take()) else { return };
+        let (upstream, Some(Patterns { unmatched, void })) = (upstream.as_str(), kept.take()) else { return };
         drop(kept);
         if !unmatched.is_empty() {
-            observer.emit(events::PatternsUnmatched { path, patterns: &unmatched.join(", ") });
+            observer.emit(events::PatternsUnmatched { upstream, patterns: &unmatched.join(", ") });
         }
         if !void.is_empty() {
             let patterns = &Vec::from_iter(void).join(", ");
-            observer.emit(events::PatternsVoid { path, patterns });
+            observer.emit(events::PatternsVoid { upstream, patterns });
         }
     }
 
     /// Notes that the server has tasks of its own, which taskgate leaves to it.
     pub fn keeps_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.native.swap(true, Ordering::Relaxed) {
-            observer.emit(events::LimitsVoid { path: upstream.as_str() });
+            observer.emit(events::LimitsVoid { upstream: upstream.as_str() });
         }
     }
 
     /// Notes that the server has no sessions, so that legacy clients cannot use it.
     pub fn has_no_sessions(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.modern.swap(true, Ordering::Relaxed) {
-            observer.emit(events::NoSessionsThere { path: upstream.as_str() });
+            observer.emit(events::NoSessionsThere { upstream: upstream.as_str() });
         }
     }
 }

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use super::excerpt;
-use crate::wire::tools::Listed;
+use crate::wire::{excerpt, tools::Listed};
 
 /// How many titles one session keeps.
 const MAX_TITLES: usize = 1024;

@@ -49,7 +49,6 @@ pub use session::{
 pub use stdio::Vacancy;
 
 use crate::wire::Version;
-pub use crate::wire::excerpt;
 
 /// The largest message that taskgate takes from an upstream for a plain call, in bytes.
 pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;

@@ -25,7 +25,7 @@ pub struct ClientCapabilities {
 /// The capability that a client must have declared to be asked something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asks {
-    /// None.
+    /// No capability is needed.
     Anything,
     /// `roots`
     Roots,

@@ -11,8 +11,7 @@ use crate::{
     observe::events,
     session::Session,
     task::{self, AskedTtl, CallSession},
-    upstream::excerpt,
-    wire::{Message, Parts, RpcError, legacy::RequestedTtl, response::result_response},
+    wire::{Message, Parts, RpcError, excerpt, legacy::RequestedTtl, response::result_response},
 };
 
 /// The task that a client asks for.

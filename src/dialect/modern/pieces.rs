@@ -141,6 +141,7 @@ impl Drop for PieceWriter {
 
 impl Drop for Pieces {
     fn drop(&mut self) {
+        // Pairs with the load in `has_left`.
         self.shared.left.store(true, Ordering::Release);
         self.shared.writer.wake();
     }

@@ -78,6 +78,7 @@ fn ids(arguments: &Members<'_>) -> Option<Vec<String>> {
 /// Reads a number of seconds, and lowers one that is too great.
 fn seconds(raw: &str) -> Option<u64> {
     let seconds = raw.trim_matches('"').parse::<f64>().ok().filter(|seconds| *seconds >= 0.0)?;
+    // A great one is more than a `Duration` has.
     Duration::try_from_secs_f64(seconds.min(60.0)).ok().map(|wait| wait.as_secs().min(MAX_WAIT))
 }
 

@@ -12,8 +12,8 @@ use crate::{
     observe::events,
     session::Caller,
     task::{End, Ending, Missing, NotCancelled, PageOrder, State, Task, TaskId},
-    upstream::{JobToolNames, KnownTools, excerpt},
-    wire::{Message, ids, legacy, object::quote},
+    upstream::{JobToolNames, KnownTools},
+    wire::{Message, excerpt, ids, legacy, object::quote},
 };
 
 /// How many tasks are read at once, how many in all, and how many that have ended are told.

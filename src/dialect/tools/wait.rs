@@ -16,9 +16,9 @@ use super::{
 use crate::{
     limit::Rated,
     task::{End, Missing, State, Task, TaskId, Watch},
-    upstream::{JobTool, excerpt},
+    upstream::JobTool,
     wire::{
-        Asks, Message, ids,
+        Asks, Message, excerpt, ids,
         legacy::question_text,
         object::{Members, quote},
         params::given_token,

@@ -110,14 +110,14 @@ impl Event for MessagesDropped {
 #[derive(Debug)]
 pub struct PatternsUnmatched<'a> {
     /// The upstream's path.
-    pub path: &'a str,
+    pub upstream: &'a str,
     /// The patterns.
     pub patterns: &'a str,
 }
 
 impl Event for PatternsUnmatched<'_> {
     fn tell(&self, _: &Metrics) {
-        let Self { path: upstream, patterns } = self;
+        let Self { upstream, patterns } = self;
         tracing::warn!(
             upstream,
             patterns,
@@ -130,14 +130,14 @@ impl Event for PatternsUnmatched<'_> {
 #[derive(Debug)]
 pub struct PatternsVoid<'a> {
     /// The upstream's path.
-    pub path: &'a str,
+    pub upstream: &'a str,
     /// The patterns.
     pub patterns: &'a str,
 }
 
 impl Event for PatternsVoid<'_> {
     fn tell(&self, _: &Metrics) {
-        let Self { path: upstream, patterns } = self;
+        let Self { upstream, patterns } = self;
         tracing::warn!(
             upstream,
             patterns,
@@ -151,13 +151,13 @@ impl Event for PatternsVoid<'_> {
 #[derive(Debug)]
 pub struct LimitsVoid<'a> {
     /// The upstream's path.
-    pub path: &'a str,
+    pub upstream: &'a str,
 }
 
 impl Event for LimitsVoid<'_> {
     fn tell(&self, _: &Metrics) {
         tracing::warn!(
-            upstream = self.path,
+            upstream = self.upstream,
             "the server has tasks of its own, which native = \"keep\" leaves to it: [tasks] and [upstream.tools] do not \
              hold for them; with native = \"replace\" they do"
         );
@@ -168,13 +168,13 @@ impl Event for LimitsVoid<'_> {
 #[derive(Debug)]
 pub struct NoSessionsThere<'a> {
     /// The upstream's path.
-    pub path: &'a str,
+    pub upstream: &'a str,
 }
 
 impl Event for NoSessionsThere<'_> {
     fn tell(&self, _: &Metrics) {
         tracing::warn!(
-            upstream = self.path,
+            upstream = self.upstream,
             "the server speaks revision 2026-07-28 only: clients of older revisions cannot use it, and are told so"
         );
     }

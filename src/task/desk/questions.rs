@@ -18,8 +18,8 @@ use crate::{
     identity::Owner,
     session::Caller,
     task::{TaskId, TaskWriter},
-    upstream::{ServerQuestion, UpstreamSession, excerpt},
-    wire::{Asks, Message},
+    upstream::{ServerQuestion, UpstreamSession},
+    wire::{Asks, Message, excerpt},
 };
 
 /// What a question takes besides its text, in bytes.

@@ -28,12 +28,11 @@ pub(super) async fn hear(
         match poll_fn(|cx| listener.poll_next(cx)).await {
             Some(Item::Message(message)) if message.kind() == Kind::Request => {
                 let Some(session) = session.upgrade() else { return };
-                let why = "no client can be asked outside of a call: send the request on the stream of the call";
-                let refusal = RpcError::method_not_found(why).to_response(message.id());
                 let reply = if message.method() == Method::Ping {
                     crate::wire::response::pong(message.id_to_answer())
                 } else {
-                    refusal
+                    let why = "no client can be asked outside of a call: send the request on the stream of the call";
+                    RpcError::method_not_found(why).to_response(message.id())
                 };
                 // A server that does not take it goes on without an answer.
                 let _ = session.reply(reply, session.headers_of_its_own()).await;

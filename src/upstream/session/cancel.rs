@@ -1,4 +1,4 @@
-//! The cancellation of a request reaches the server: for a client that cancels its own request (`src/session/mod.rs`),
+//! The cancellation of a request reaches the server: for a client that cancels its own request (`session/mod.rs`),
 //! for one without a session that leaves (`dialect/modern/run.rs`), and for a task whose call has to stop
 //! (`task/runner.rs`).
 

@@ -3,10 +3,7 @@
 use bytes::Bytes;
 
 use super::{Call, UpstreamSession, for_client};
-use crate::{
-    upstream::excerpt,
-    wire::{Asks, Kind, Message, Method, RpcError, legacy, params::requested, response::pong},
-};
+use crate::wire::{Asks, Kind, Message, Method, RpcError, excerpt, legacy, params::requested, response::pong};
 
 /// What a server says in the course of a call.
 #[derive(Debug)]

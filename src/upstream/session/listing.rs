@@ -12,9 +12,9 @@ use ::http::HeaderMap;
 use super::{ExchangeGuard, UpstreamSession, discover::own_headers};
 use crate::{
     flow::Item,
-    upstream::{Failure, ListPage, ListRequest, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames, excerpt},
+    upstream::{Failure, ListPage, ListRequest, MAX_MESSAGE, MAX_WAITING, Outgoing, Purpose, ToolNames},
     wire::{
-        Message, legacy,
+        Message, excerpt, legacy,
         message::Outcome,
         modern::own_params,
         tools::{listed, next_cursor},

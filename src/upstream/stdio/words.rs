@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::upstream::excerpt;
+use crate::wire::excerpt;
 
 /// How many lines are kept.
 const LINES: usize = 10;
