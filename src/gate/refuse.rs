@@ -190,10 +190,7 @@ impl Refusal {
 
     /// Refuses with 400 a body that is no message.
     pub(super) fn malformed(malformed: Malformed) -> Self {
-        let id = match &malformed {
-            Malformed::Invalid { id, .. } => id.clone(),
-            Malformed::NotJson(_) | Malformed::Batch => None,
-        };
+        let id = malformed.id().map(str::to_owned);
         Self { id, error: malformed.into(), ..Self::new(StatusCode::BAD_REQUEST, "malformed", "") }
     }
 
@@ -207,10 +204,10 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "half_modern", why)
     }
 
-    /// Refuses with 400 JSON that nests too deep.
-    pub(super) fn too_deep(max: usize) -> Self {
+    /// Refuses with 400 JSON that nests too deep, perhaps of a request with that raw id.
+    pub(super) fn too_deep(max: usize, id: Option<Box<str>>) -> Self {
         let message = format!("Invalid request: the JSON nests deeper than {max} levels");
-        Self::new(StatusCode::BAD_REQUEST, "depth", message)
+        Self { id: id.map(String::from), ..Self::new(StatusCode::BAD_REQUEST, "depth", message) }
     }
 
     /// Refuses with 400 a revision that is not spoken. It has no modern error body, so that clients of both generations

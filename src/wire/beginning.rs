@@ -46,6 +46,12 @@ pub fn meant(beginning: &[u8]) -> Meant {
     }
 }
 
+/// Returns the raw id of a request that is no message, by what stands before the first mistake.
+#[must_use]
+pub fn id_of_request(beginning: &[u8]) -> Option<Box<str>> {
+    if let Meant::Request(id) = meant(beginning) { Some(id) } else { None }
+}
+
 /// Returns the number of a call behind an id, also where the server has read it as a fraction: `7.0` or `7e0`.
 fn number(id: &str) -> Option<u64> {
     echoed_number(id).or_else(|| id.parse::<f64>().ok()?.to_string().parse().ok())

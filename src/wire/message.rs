@@ -293,6 +293,12 @@ impl From<Malformed> for RpcError {
 }
 
 impl Malformed {
+    /// Returns the raw id to answer, if one could be read.
+    #[must_use]
+    pub fn id(&self) -> Option<&str> {
+        if let Self::Invalid { id, .. } = self { id.as_deref() } else { None }
+    }
+
     /// Returns what is wrong, in words for a message of a server.
     #[must_use]
     pub fn of_server(self) -> String {
@@ -308,9 +314,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotJson(error) => write!(f, "Parse error: the message is not valid JSON: {error}"),
-            Self::Batch => {
-                write!(f, "Invalid request: batches are not supported; send each message in a request of its own")
-            }
+            Self::Batch => f.write_str("Invalid request: batches are not supported; send each message as a request"),
             Self::Invalid { reason, .. } => write!(f, "Invalid request: {reason}"),
         }
     }

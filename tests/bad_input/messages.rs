@@ -125,7 +125,9 @@ async fn absurd_nesting_is_refused_and_reasonable_nesting_passes() {
         format!(r#"{{"jsonrpc":"2.0","id":5,"method":"ping","params":{{"a":{open}{close}}}}}"#)
     };
     for depth in [200, 100_000, 1_000_000] {
-        let (status, code, message) = client.post(nested(depth)).await.refusal();
+        let answer = client.post(nested(depth)).await;
+        assert_eq!(answer.json()["id"], 5);
+        let (status, code, message) = answer.refusal();
         assert_eq!((status, code), (400, -32600));
         assert!(message.contains("nests deeper"), "{message}");
     }

@@ -20,7 +20,7 @@ use crate::{
     },
     wire::{
         Message, RpcError,
-        beginning::{Meant, meant},
+        beginning::id_of_request,
         depth::{MAX_DEPTH, nests_too_deep},
     },
 };
@@ -81,11 +81,10 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
     loop {
         let message = match lines::read(&mut input, max).await {
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
-            Line::Whole(line) => parse(line).map_err(|why| why.to_response(None)),
+            Line::Whole(line) => parse(line),
             Line::TooLong(beginning) => {
                 let why = RpcError::invalid_request(format!("the line is longer than server.max_body = {max} bytes"));
-                let id = if let Meant::Request(id) = meant(&beginning) { Some(id) } else { None };
-                Err(why.to_response(id.as_deref()))
+                Err(why.to_response(id_of_request(&beginning).as_deref()))
             }
             Line::End => return,
         };
@@ -95,14 +94,16 @@ async fn read(input: impl AsyncRead + Unpin, max: usize, incoming: mpsc::Sender<
     }
 }
 
-/// Reads one message of a client.
-fn parse(document: Bytes) -> Result<Message, RpcError> {
+/// Reads one message of a client, or returns what answers one that is malformed.
+fn parse(document: Bytes) -> Result<Message, Bytes> {
     if nests_too_deep(&document) {
-        return Err(RpcError::invalid_request(format!(
-            "Invalid request: the JSON nests deeper than {MAX_DEPTH} levels"
-        )));
+        let why = RpcError::invalid_request(format!("Invalid request: the JSON nests deeper than {MAX_DEPTH} levels"));
+        return Err(why.to_response(id_of_request(&document).as_deref()));
     }
-    Message::of_client(document).map_err(RpcError::from)
+    Message::of_client(document).map_err(|malformed| {
+        let id = malformed.id().map(str::to_owned);
+        RpcError::from(malformed).to_response(id.as_deref())
+    })
 }
 
 /// Writes each message as a line, while the client reads. From `ending` on the client may have stopped reading, which

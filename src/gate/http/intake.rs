@@ -13,6 +13,7 @@ use crate::{
     gate::refuse::Refusal,
     wire::{
         Message,
+        beginning::id_of_request,
         depth::{MAX_DEPTH, nests_too_deep},
         headers_cost, own,
     },
@@ -92,7 +93,7 @@ impl Intake {
             std::future::pending::<()>().await;
         }
         if nests_too_deep(&body) {
-            return Err(Refusal::too_deep(MAX_DEPTH));
+            return Err(Refusal::too_deep(MAX_DEPTH, id_of_request(&body)));
         }
         Message::of_client(body).map_err(Refusal::malformed)
     }
