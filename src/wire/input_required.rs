@@ -92,18 +92,37 @@ impl<'a> InputRequest<'a> {
 /// Checks that a request of a server is one that clients can be asked (section "Server Requirements" 2).
 ///
 /// # Errors
-/// -32601 for any other method, and -32602 where the method needs `params` and has none.
+/// -32601 for any other method, and -32602 where `params` lack what the method needs.
 pub fn check_question(method: &str, params: Option<&str>) -> Result<(), RpcError> {
     match Method::of(method) {
         Method::ListRoots => Ok(()),
-        Method::Elicit | Method::CreateMessage if params.is_some_and(|params| params.starts_with('{')) => Ok(()),
-        Method::Elicit | Method::CreateMessage => {
-            Err(RpcError::bad_params(format!("{method} needs params, an object")))
+        known @ (Method::Elicit | Method::CreateMessage) => {
+            check_needed(known, params).map_err(|why| RpcError::bad_params(format!("{method} {why}")))
         }
         _ => Err(RpcError::method_not_found(format!(
             "Method not found: no client can be asked with {:?}",
             excerpt(method)
         ))),
+    }
+}
+
+/// Checks that the raw `params` of a question have what its method needs.
+fn check_needed(method: Method, params: Option<&str>) -> Result<(), String> {
+    let params = Members::parse(params.ok_or("needs params, an object")?)?;
+    let lacks = |key: &str, begins: char| params.get(key).is_none_or(|value| !value.starts_with(begins));
+    let needs = |what: &str| Err(format!("needs {what}"));
+    match (method, params.text("mode").as_deref()) {
+        (Method::CreateMessage, _) if lacks("messages", '[') => needs("params.messages, a list"),
+        (Method::CreateMessage, _) if params.get("maxTokens").is_none_or(|count| count.parse::<f64>().is_err()) => {
+            needs("params.maxTokens, a number")
+        }
+        (Method::CreateMessage, _) => Ok(()),
+        _ if lacks("message", '"') => needs("params.message, a string"),
+        (_, Some("url")) if lacks("url", '"') => needs("params.url, a string"),
+        (_, Some("url")) => Ok(()),
+        (_, mode) if mode != Some("form") && params.get("mode").is_some() => needs("a params.mode that is form or url"),
+        _ if lacks("requestedSchema", '{') => needs("params.requestedSchema, an object"),
+        _ => Ok(()),
     }
 }
 
@@ -165,7 +184,7 @@ mod tests {
     use super::*;
 
     const ASKS: &str = r#"{"resultType":"input_required","requestState":"s\"1","inputRequests":{
-        "b":{"method":"elicitation/create","params":{"message":"Sure?"}},"a":{"method":"roots/list"}}}"#;
+        "b":{"method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{}}},"a":{"method":"roots/list"}}}"#;
 
     #[test]
     fn questions_keep_their_order_and_the_state_its_bytes() {
@@ -173,7 +192,7 @@ mod tests {
         assert_eq!(asked.requests.iter().map(|request| &*request.key).collect::<Vec<_>>(), ["b", "a"]);
         assert_eq!(asked.state, Some(r#""s\"1""#));
         let request = asked.requests[0].to_request("\"q\"").expect("a request");
-        let text = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?"}}"#;
+        let text = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Sure?","requestedSchema":{}}}"#;
         assert_eq!(request.text(), text);
     }
 
@@ -190,12 +209,40 @@ mod tests {
         }
         for raw in [
             r#"{"resultType":"input_required","inputRequests":{"a":{"method":"elicitation/create"}}}"#,
-            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":[]}}}"#,
+            r#"{"resultType":"input_required","inputRequests":{"a":{"method":"sampling/createMessage","params":{}}}}"#,
         ] {
             assert!(ResultType::of(raw).is_err_and(|why| why.contains("needs params")), "{raw}");
         }
         assert!(matches!(ResultType::of("{}"), Ok(ResultType::Complete)));
         assert!(matches!(ResultType::of(r#"{"resultType":"task"}"#), Ok(ResultType::Other(_))));
+    }
+
+    #[test]
+    fn a_question_has_what_its_method_needs() {
+        let (elicit, sample) = ("elicitation/create", "sampling/createMessage");
+        for (method, params) in [
+            ("roots/list", None),
+            (elicit, Some(r#"{"message":"m","requestedSchema":{}}"#)),
+            (elicit, Some(r#"{"mode":"form","message":"m","requestedSchema":{}}"#)),
+            (elicit, Some(r#"{"mode":"url","message":"m","url":"https://host"}"#)),
+            (sample, Some(r#"{"messages":[],"maxTokens":1e3}"#)),
+        ] {
+            assert!(check_question(method, params).is_ok(), "{params:?}");
+        }
+        for (method, params, lacks) in [
+            (elicit, None, "params"),
+            (elicit, Some("[]"), "object"),
+            (elicit, Some("{}"), "params.message"),
+            (elicit, Some(r#"{"message":"m"}"#), "params.requestedSchema"),
+            (elicit, Some(r#"{"message":"m","mode":"weird","requestedSchema":{}}"#), "params.mode"),
+            (elicit, Some(r#"{"message":"m","mode":7,"requestedSchema":{}}"#), "params.mode"),
+            (elicit, Some(r#"{"message":"m","mode":"url"}"#), "params.url"),
+            (sample, Some(r#"{"maxTokens":1}"#), "params.messages"),
+            (sample, Some(r#"{"messages":[],"maxTokens":"1"}"#), "params.maxTokens"),
+        ] {
+            let refused = check_question(method, params).expect_err("it lacks something");
+            assert!(refused.code == -32602 && refused.message.contains(lacks), "{}", refused.message);
+        }
     }
 
     #[test]

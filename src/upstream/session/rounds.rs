@@ -220,7 +220,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_question_that_was_refused_is_cancelled_where_that_is_an_answer_and_fails_the_call_elsewhere() {
-        for (question, tells) in [(r#""elicitation/create","params":{}"#, true), (r#""roots/list""#, false)] {
+        for (question, tells) in [
+            (r#""elicitation/create","params":{"message":"m","requestedSchema":{}}"#, true),
+            (r#""roots/list""#, false),
+        ] {
             let rounds = Arc::<Rounds>::default();
             let client = ClientCapabilities { roots: true, elicitation_form: true, ..ClientCapabilities::default() };
             let raw = format!(r#"{{"resultType":"input_required","inputRequests":{{"q":{{"method":{question}}}}}}}"#);

@@ -27,7 +27,7 @@ const MODERN: Script = Script {
         reply "$id" '{"resultType":"complete","content":[]}' ;;
     *'"inputResponses"'*) reply "$id" '{"resultType":"complete","content":[],"x":1}' ;;
     *'"name":"ask"'*)
-        reply "$id" '{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Who?"}}}}' ;;
+        reply "$id" '{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Who?","requestedSchema":{}}}}}' ;;
     *'"name":"pid"'*) reply "$id" "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":\"$$\"}]}" ;;
     *'"method":"tools/list"'*) reply "$id" '{"resultType":"complete","tools":[],"ttlMs":7,"cacheScope":"public"}' ;;"#,
     after: "",
