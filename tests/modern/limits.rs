@@ -160,7 +160,7 @@ async fn a_task_of_a_modern_client_leaves_the_lines_that_any_task_leaves_in_the_
 }
 
 #[tokio::test]
-async fn a_subscription_ends_with_a_response_when_taskgate_stops() {
+async fn a_subscription_is_cancelled_and_answered_when_taskgate_stops() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
@@ -168,7 +168,10 @@ async fn a_subscription_ends_with_a_response_when_taskgate_stops() {
     let acknowledged = stream.message().await;
     assert_eq!(acknowledged["params"]["notifications"], json!({}));
     let stopping = tokio::spawn(gate.stop());
+    let cancelled = stream.message().await;
+    assert_eq!(cancelled["method"], "notifications/cancelled");
     let end = stream.message().await;
+    assert_eq!(cancelled["params"]["requestId"], end["id"]);
     assert_eq!(end["result"]["resultType"], "complete", "{end}");
     assert_eq!(end["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"], end["id"]);
     soon(stopping).await.unwrap();

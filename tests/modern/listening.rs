@@ -102,6 +102,7 @@ async fn a_subscription_ends_when_the_server_refuses_its_stream_as_it_has_forgot
         upstream.hold("GET");
         drop(server);
         upstream.held("GET").await.status(status, &[("content-type", "text/plain")], body);
+        assert_eq!(stream.message().await["method"], "notifications/cancelled", "{status}");
         assert_eq!(stream.message().await["result"]["resultType"], "complete", "{status}");
     }
 }

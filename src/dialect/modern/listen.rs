@@ -270,16 +270,14 @@ pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{meta},"notifications":{filter}}}}}"#).into()
 }
 
-/// Ends a subscription on taskgate's side: with a response (section "Graceful Closure"), and on a channel with a
-/// notification before it (section "Cancellation").
+/// Ends a subscription on taskgate's side: with a notification ("Cancellation"), and a response behind it
+/// ("Subscriptions", section "Graceful Closure").
 pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
     let id = &request.id;
-    if request.on_channel {
-        let torn_down = Message::parse(cancelled(id, "taskgate has ended the subscription"));
-        // What taskgate has written can be read.
-        if let Some(tagged) = torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)) {
-            to.say(tagged);
-        }
+    let torn_down = Message::parse(cancelled(id, "taskgate has ended the subscription"));
+    // What taskgate has written can be read.
+    if let Some(tagged) = torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)) {
+        to.say(tagged);
     }
     let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
     let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));

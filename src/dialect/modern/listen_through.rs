@@ -12,6 +12,7 @@ use super::{
     passing::status_of,
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
+    translate::is_unknown_method,
     watched::{Watched, next, tell},
 };
 use crate::{
@@ -97,7 +98,17 @@ impl Subscription {
                     Told::Message(message) => self.tell(message, &mut acknowledged).await,
                     // The process stops, and has closed the link as well.
                     Told::End(Err(_)) if stopping.is_cancelled() => break true,
-                    Told::End(ending) => return self.end_as_answered(ending).await,
+                    Told::End(ending) => {
+                        let ending = match ending {
+                            Ok(answer) => answer.whole().await,
+                            Err(failure) => Err(failure),
+                        };
+                        if acknowledged || !ending.as_ref().is_ok_and(is_unknown_method) {
+                            return self.end_as_answered(ending);
+                        }
+                        drop(watched);
+                        return self.go_on_with_tasks(ending).await;
+                    }
                 },
                 // The acknowledgement comes first.
                 Some(news) = watched.next(), if acknowledged => {
@@ -164,12 +175,21 @@ impl Subscription {
         self.whose != Whose::Ours && id.is_none_or(|id| !self.tasks.contains(&id))
     }
 
+    /// Tells of the tasks of taskgate, of which a server that knows no subscriptions has none. Without any, ends as it has
+    /// answered.
+    async fn go_on_with_tasks(self, ending: Result<Message, Failure>) {
+        if self.tasks.is_empty() {
+            return self.end_as_answered(ending);
+        }
+        let Self { modern, request, tasks, to, _open: open, .. } = self;
+        match modern.watched(&request, tasks, false).await {
+            Ok(watched) => modern.tell_of_tasks(request, to, open, watched).await,
+            Err(refused) => to.respond(refused.status, refused.to_response(&request.id).into()),
+        }
+    }
+
     /// Ends with the server's answer.
-    async fn end_as_answered(&mut self, ending: ExchangeEnd) {
-        let ending = match ending {
-            Ok(answer) => answer.whole().await,
-            Err(failure) => Err(failure),
-        };
+    fn end_as_answered(&self, ending: Result<Message, Failure>) {
         match ending {
             Ok(response) => {
                 let status = self.call.exchange.status().unwrap_or_else(|| status_of(&response));

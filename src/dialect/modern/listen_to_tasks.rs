@@ -48,7 +48,8 @@ impl Modern {
         Ok(from.answer().await?)
     }
 
-    async fn tell_of_tasks(
+    /// Tells of tasks until the client leaves or the process stops.
+    pub(super) async fn tell_of_tasks(
         self: Arc<Self>,
         request: Box<ClientRequest>,
         to: PieceWriter,

@@ -121,8 +121,6 @@ struct ClientRequest {
     opened: Option<Arc<Lease>>,
     /// Whether it was counted as a look-up of an unknown id, before its server was asked.
     looked_up: bool,
-    /// Whether it came on a channel, where no stream of its own ends.
-    on_channel: bool,
 }
 
 /// How a request came.
@@ -253,7 +251,6 @@ impl Modern {
             in_flight: None,
             opened: None,
             looked_up: false,
-            on_channel: matches!(came, Came::Channel),
         }))
     }
 

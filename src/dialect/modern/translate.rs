@@ -75,6 +75,11 @@ pub(super) fn has_failed(response: &Message) -> bool {
     }
 }
 
+/// Returns whether a server says that it does not know the method.
+pub(super) fn is_unknown_method(response: &Message) -> bool {
+    matches!(response.outcome(), Some((Outcome::Error, raw)) if error_code(raw) == Some(-32601))
+}
+
 /// Returns whether a modern server refuses a request so, with status 400: it asks for headers, or for a revision.
 pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if matches!(error_code(raw), Some(-32020 | -32022)))

@@ -65,6 +65,23 @@ async fn a_subscription_to_tasks_of_taskgate_alone_does_not_reach_the_server() {
 }
 
 #[tokio::test]
+async fn a_subscription_tells_of_tasks_of_taskgate_although_the_server_knows_no_subscriptions() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let slow = upstream.held("slow").await;
+    let wanted = json!({ "taskIds": [task], "toolsListChanged": true });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": wanted }));
+    let theirs = upstream.held("subscriptions/listen").await;
+    let unknown = theirs.response(r#""error":{"code":-32601,"message":"Method not found"}"#);
+    theirs.status(404, &[("content-type", "application/json")], &unknown);
+    assert_eq!(stream.message().await["params"]["notifications"], json!({ "taskIds": [task] }));
+    slow.result(r#"{"resultType":"complete","content":[]}"#);
+    assert_eq!(stream.message().await["params"]["status"], "completed");
+}
+
+#[tokio::test]
 async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_a_stop_ends_it() {
     let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
     let gate = Gate::before(&upstream).await;
@@ -79,6 +96,7 @@ async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_
     notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": {} })).await;
     stream.message().await;
     let stopping = tokio::spawn(gate.stop());
+    assert_eq!(stream.message().await["method"], "notifications/cancelled");
     assert_eq!(stream.message().await["result"]["resultType"], "complete");
     stopping.await.unwrap();
 }
