@@ -73,10 +73,21 @@ pub(super) struct RunningCall {
     began: Option<Instant>,
     pace: Pace,
     polls: Polls,
-    /// Whether its owner was told of the end before the call was taken out.
-    told: bool,
+    /// Who knows how it has ended.
+    end: KnownEnd,
     /// Whether the client that created it has no session.
     client_polls: bool,
+}
+
+/// Who knows how a call has ended that was not taken out yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KnownEnd {
+    /// Nobody: it runs.
+    Not,
+    /// Its runner. The store is about to.
+    ByRunner,
+    /// Its owner, who was told.
+    ByOwner,
 }
 
 /// An owner that has to be told how a task has ended.
@@ -132,7 +143,8 @@ impl RunningCall {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
         let (since, client_polls) = (Instant::now(), caller.session.is_none());
         let (stage, polls) = (Stage::Sent, Polls { since, count: 0, told: 0 });
-        Self { owner, who, tool, since, announced, stop, stage, began: None, pace, polls, told: false, client_polls }
+        let (began, end) = (None, KnownEnd::Not);
+        Self { owner, who, tool, since, announced, stop, stage, began, pace, polls, end, client_polls }
     }
 }
 
@@ -159,6 +171,18 @@ impl RunningCalls {
         call.map(|call| call.stage = stage).is_some()
     }
 
+    /// Notes that a call has ended, and the store is about to have that.
+    pub(super) fn set_ended(&self, id: TaskId) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id).filter(|call| call.end == KnownEnd::Not) {
+            call.end = KnownEnd::ByRunner;
+        }
+    }
+
+    /// Returns whether a call has ended, and only the store does not have that yet.
+    pub(super) fn has_ended(&self, id: TaskId) -> bool {
+        self.inner.lock().running.get(&id).is_some_and(|call| call.end == KnownEnd::ByRunner)
+    }
+
     /// Notes that a call has begun in an earlier process.
     pub(super) fn set_since(&self, id: TaskId, since: Instant) {
         if let Some(call) = self.inner.lock().running.get_mut(&id) {
@@ -181,7 +205,7 @@ impl RunningCalls {
         let mut inner = self.inner.lock();
         let call = inner.running.remove(&id)?;
         if inner.closed {
-            if tell && !call.told {
+            if tell && call.end != KnownEnd::ByOwner {
                 inner.untold.insert(id, ToTell { owner: call.owner.clone(), polls: call.client_polls });
             }
             self.changed.notify_one();
@@ -194,7 +218,7 @@ impl RunningCalls {
         let mut inner = self.inner.lock();
         if let Some(call) = inner.running.get_mut(&id) {
             // The store has the end before the call is taken out.
-            call.told = true;
+            call.end = KnownEnd::ByOwner;
         } else if inner.untold.remove(&id).is_some() {
             self.changed.notify_one();
         }

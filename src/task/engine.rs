@@ -189,9 +189,11 @@ impl Engine {
         self.calls.changed().await;
     }
 
-    /// Fails every task that runs, as the process stops, and returns how many there were.
+    /// Fails every task that runs, as the process stops, and returns how many there were. One whose end the store has not
+    /// taken yet is none of them.
     pub async fn fail_all(&self, why: &str) -> usize {
-        let (running, change) = (self.calls.close(), status_message::failed(why));
+        let (mut running, change) = (self.calls.close(), status_message::failed(why));
+        running.retain(|(id, _)| !self.calls.has_ended(*id));
         let fails = |(id, owner): &(TaskId, Owner)| {
             let (id, owner, change) = (*id, owner.clone(), &change);
             async move {
@@ -288,6 +290,7 @@ impl Engine {
     /// Ends a task as its call did, once the store is available; `why` tells the log why it failed. A task that has
     /// ended before stays as it is.
     pub(super) async fn finish(self: &Arc<Self>, owner: &Owner, id: TaskId, change: Change, why: Option<&str>) {
+        self.calls.set_ended(id);
         let ended = self.change_when_available(owner, id, |_| Some(change.clone())).await;
         // Another change that has ended the task has usually taken its call out too.
         if self.take_out_ended(id, &change, &ended, why) || !self.calls.contains(id) {

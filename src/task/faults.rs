@@ -187,6 +187,21 @@ async fn a_cancellation_that_the_store_does_not_take_is_tried_again_once_however
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_does_not_fail_a_task_whose_end_the_store_has_not_taken_yet() {
+    let Setup { engine, session, store } = Setup::new(Kind::Memory, Fault::Fails { at: 1, count: 1 }).await;
+    let task = create(&engine, &session).await.expect("available");
+    let (finishing, owner) = (Arc::clone(&engine), session.caller.owner.clone());
+    let finishing = tokio::spawn(async move { finishing.finish(&owner, task.id, result(RESULT), None).await });
+    while store.calls() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(engine.fail_all("taskgate is stopping").await, 0, "its call has ended");
+    finishing.await.expect("no panic");
+    let end = engine.retrieve(&session.caller.owner, task.id, &session.caller.who).await;
+    assert_eq!(end, Ok(Some(End::Result { raw: RESULT.into(), is_error: false })));
+}
+
+#[tokio::test(start_paused = true)]
 async fn polls_and_lists_tell_what_is_there_or_that_the_store_does_not_answer() {
     at_every_call(async |setup| {
         if setup.create().await.is_err() {
