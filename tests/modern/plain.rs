@@ -218,3 +218,14 @@ async fn a_call_that_runs_when_taskgate_stops_is_answered() {
     soon(gate.stop()).await;
     assert_eq!(soon(calling).await.unwrap().json()["error"]["code"], -32603);
 }
+
+#[tokio::test]
+async fn a_method_that_the_server_does_not_know_is_404() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    upstream.hold("prompts/list");
+    let client = Modern::plain(&gate.url);
+    let listing = tokio::spawn(async move { client.refusal("prompts/list", json!({})).await });
+    upstream.held("prompts/list").await.error(r#"{"code":-32601,"message":"Method not found"}"#);
+    assert_eq!(soon(listing).await.unwrap(), (404, -32601, "Method not found".to_owned()));
+}

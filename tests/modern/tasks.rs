@@ -158,3 +158,19 @@ async fn one_principal_sees_one_set_of_tasks_in_both_generations_each_in_its_for
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     assert_eq!(modern.until(&theirs, "completed").await["result"]["content"], json!([]));
 }
+
+#[tokio::test]
+async fn a_call_that_would_be_one_task_too_many_goes_on_as_it_is_for_the_timeout_of_its_tool() {
+    let upstream = Upstream::sse().await;
+    let config = "[rate]\ncreations = \"1/h\"\n[tasks]\ntask_after = \"20ms\"\ntimeout = \"1s\"\n";
+    let gate = Gate::with(&upstream, config).await;
+    let client = Modern::with_tasks(&gate.url);
+    assert_eq!(client.call("slow").await["resultType"], "task");
+    drop(upstream.held("slow").await);
+    let (status, code, why) = client.refusal("tools/call", json!({ "name": "slow" })).await;
+    assert_eq!((status, code), (200, -32603));
+    assert!(why.contains("did not answer within 1s"), "{why}");
+    let call = upstream.held("slow").await.seen.id();
+    let cancelled = upstream.wait_for_message("notifications/cancelled").await;
+    assert_eq!(cancelled.json()["params"]["requestId"].to_string(), call);
+}

@@ -27,9 +27,8 @@ impl Run {
             Form::Job => return self.become_job(name, tool, counted),
         };
         let caller = Arc::clone(&self.request.caller);
-        // Where it would be one too many, the call goes on as it is.
         if !counted && caller.account.count(Rated::Creation).is_err() {
-            return;
+            return self.adopt_later(Adoptable { name, tool, form: Form::Task(permit), counted });
         }
         let form = Form::Task(Arc::clone(&permit));
         let next = Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form, counted: true };
@@ -75,7 +74,8 @@ impl Run {
         }
     }
 
-    /// Schedules another try, because the store does not answer, or no turn is free for a job.
+    /// Schedules another try, because the store does not answer, the owner creates too many tasks, or no turn is free for
+    /// a job.
     pub(super) fn adopt_later(&mut self, adoptable: Adoptable) {
         self.adoptable = Some(adoptable);
         self.adopt_at = Instant::now() + RETRY;

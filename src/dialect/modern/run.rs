@@ -66,6 +66,8 @@ pub(super) struct Run {
     pub(super) _permit: Option<Arc<Permit>>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
+    /// How long a call with the right to run may take, whether it becomes a task or not, and when that is over.
+    timeout: Option<(Duration, Instant)>,
     /// The try to make a task of it.
     pub(super) becoming: Option<Becoming>,
     /// Progress in the server's place.
@@ -124,6 +126,8 @@ impl Modern {
         let (to, from) = pieces(&self.capacity, &self.observer);
         let heartbeat = heartbeat_of(&request, &call);
         let permit = adoptable.as_ref().and_then(Adoptable::permit);
+        let limit = permit.as_ref().and(adoptable.as_ref()).map(|it| it.tool.timeout);
+        let timeout = limit.map(|limit| (limit, now + limit));
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -133,6 +137,7 @@ impl Modern {
             adoptable,
             _permit: permit,
             adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            timeout,
             becoming: None,
             heartbeat,
             input_timeout,
@@ -248,7 +253,8 @@ impl Run {
             let adopts = self.adoptable.is_some() && self.questions.is_empty();
             let adopt_at = adopts.then_some(self.adopt_at);
             let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
-            let due = [begin_at, ask_at, adopt_at, beat_at].into_iter().flatten().min();
+            let times_out = self.timeout.map(|(_, at)| at);
+            let due = [begin_at, ask_at, adopt_at, beat_at, times_out].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
@@ -286,6 +292,8 @@ impl Run {
                             return over;
                         }
                         begin_at = Some(Instant::now() + SILENCE);
+                    } else if let Some((limit, _)) = self.timeout.filter(|(_, at)| *at <= now) {
+                        return self.fail(&Failure::TimedOut(limit));
                     } else if adopt_at.is_some_and(|at| at <= now) {
                         self.adopt();
                     } else {
@@ -331,7 +339,13 @@ impl Run {
                 match modern {
                     Ok(document) => {
                         let document = hosts::with_tools(document, &self.request, &self.lease, self.asked_at);
-                        self.respond(document)
+                        let status = if translate::is_unknown_method(&response) {
+                            StatusCode::NOT_FOUND
+                        } else {
+                            StatusCode::OK
+                        };
+                        self.to.respond(status, document);
+                        Over::Done
                     }
                     Err(why) => self.fail(&Failure::BadAnswer(why)),
                 }
