@@ -336,11 +336,13 @@ impl Check {
     /// Checks the configuration.
     pub(crate) fn run(&self) -> Result<Checked, ConfigError> {
         let nothing = "nothing to check: give ";
-        let (name, config) = match self.config.load(Overrides::default(), nothing) {
-            // As `serve` does, where the file names no server.
+        // As `serve` does, also below where the file names no server.
+        let store = environment::store().map_err(ConfigError::Arguments)?;
+        let (name, config) = match self.config.load(Overrides { store: store.clone(), ..Overrides::default() }, nothing)
+        {
             Err(ConfigError::File(mistakes)) if lacks_upstream(&mistakes) => {
                 let target = environment::upstream().map_err(ConfigError::Arguments)?;
-                self.config.load(Overrides { target, ..Overrides::default() }, nothing)?
+                self.config.load(Overrides { target, store, ..Overrides::default() }, nothing)?
             }
             loaded => loaded?,
         };

@@ -1,6 +1,6 @@
 //! The environment variables whose names begin with `TASKGATE_`: which taskgate reads, and which are set in vain.
 
-use std::{collections::BTreeSet, env, ffi::OsStr};
+use std::{collections::BTreeSet, env, ffi::OsStr, path::PathBuf};
 
 use clap::{
     ArgMatches, Command,
@@ -13,6 +13,8 @@ use taskgate::config::{Target, nearest, target_from_url};
 pub(crate) const CONFIG_TOML: &str = "TASKGATE_CONFIG_TOML";
 /// The variable that may name the server behind.
 const UPSTREAM: &str = "TASKGATE_UPSTREAM";
+/// The variable that may name the file to keep tasks in.
+const STORE: &str = "TASKGATE_STORE";
 /// The variable by which taskgate finds its child processes again. A child that is itself a taskgate has it.
 const CHILD: &str = "TASKGATE_CHILD";
 const PREFIX: &str = "TASKGATE_";
@@ -66,6 +68,14 @@ pub(crate) fn upstream() -> Result<Option<Target>, String> {
         Ok(text) => target_from_url(&text).map(Some).map_err(|why| format!("{UPSTREAM}: {why}")),
         Err(env::VarError::NotPresent) => Ok(None),
         Err(env::VarError::NotUnicode(_)) => Err(format!("the environment variable {UPSTREAM} is not UTF-8 text")),
+    }
+}
+
+/// Returns the file to keep tasks in, if the environment names one.
+pub(crate) fn store() -> Result<Option<PathBuf>, String> {
+    match env::var_os(STORE) {
+        Some(path) if path.is_empty() => Err(set_but_empty(OsStr::new(STORE))),
+        path => Ok(path.map(PathBuf::from)),
     }
 }
 

@@ -62,6 +62,9 @@ fn lacks_command(upstream: &Upstream) -> Option<String> {
 
 /// Returns why lines cannot be appended to a file, as far as that is known without making it.
 fn cannot_be_written(file: &Path) -> Option<&'static str> {
+    if file.is_dir() {
+        return Some("it is a folder");
+    }
     if file.exists() {
         return access(file, Access::WRITE_OK).is_err().then_some("it cannot be written");
     }

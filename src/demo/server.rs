@@ -32,7 +32,12 @@ pub(crate) fn run() -> ExitCode {
                 thread::spawn(move || write_report(&id, &message["params"]["_meta"]["progressToken"]));
                 continue;
             }
-            _ => json!({}),
+            Some("ping") => json!({}),
+            _ => {
+                let error = json!({ "code": -32601, "message": "Method not found" });
+                send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
+                continue;
+            }
         };
         send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
     }

@@ -86,6 +86,19 @@ async fn the_server_behind_may_come_from_the_environment_where_the_file_names_no
 }
 
 #[tokio::test]
+async fn the_store_may_come_from_the_environment_as_serve_takes_it() {
+    let text = "[store]\nkey = { env = \"KEY\" }\n[[upstream]]\nurl = \"http://127.0.0.1:3000/mcp\"\n";
+    let (_dir, path) = file(text);
+    let args = ["check", "--config", &path];
+    let key = ("KEY", "0123456789012345678901234567890123456789");
+    let checked = Binary::run(&args, &[key, ("TASKGATE_STORE", "tasks.db")]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.contains("tasks are kept in tasks.db, sealed"), "{}", checked.stdout);
+    let checked = Binary::run(&args, &[key]).await;
+    assert!(checked.stderr.contains("only used with kind = \"file\""), "{}", checked.stderr);
+}
+
+#[tokio::test]
 async fn what_may_be_wrong_in_a_valid_file_is_a_warning() {
     let text = "[server]\nlisten = \"0.0.0.0:4000\"\n[audit]\nto = \"file\"\nfile = \"none/audit.jsonl\"\n\
         [[upstream]]\ncommand = [\"./server\"]\n";
