@@ -7,7 +7,6 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistakes::Report;
 use super::nearest::did_you_mean;
-use super::values::text;
 
 /// A table whose keys are read one by one. [`Section::finish`] reports those that were not read as unknown.
 pub(super) struct Section<'t> {
@@ -162,9 +161,10 @@ impl<'t> Entry<'t> {
     /// Returns the value as the path of a file, taken as relative to the folder of the configuration; reports a mistake if
     /// it is none.
     pub(super) fn file_path(&self) -> Option<PathBuf> {
-        self.convert(|value| match text(value)?.as_str() {
-            "" => Err("expected a path, found \"\"".to_owned()),
-            path => Ok(self.path(path)),
+        self.convert(|value| match value.as_str() {
+            None => Err(format!("expected a string, found {}", describe(value))),
+            Some("") => Err("expected a path, found \"\"".to_owned()),
+            Some(path) => Ok(self.path(path)),
         })
     }
 

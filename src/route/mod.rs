@@ -131,9 +131,12 @@ mod tests {
 
     #[test]
     fn task_methods_are_served_only_where_taskgate_serves_tasks() {
-        for (method, served) in
-            [("tasks/get", "Get"), ("tasks/result", "Result"), ("tasks/list", "List"), ("tasks/cancel", "Cancel")]
-        {
+        for (method, served) in [
+            ("tasks/get", "TasksGet"),
+            ("tasks/result", "TasksResult"),
+            ("tasks/list", "TasksList"),
+            ("tasks/cancel", "TasksCancel"),
+        ] {
             assert_eq!(decide(method, "{}", Tasks::Served), served);
             assert_eq!(decide(method, "{}", Tasks::Both), served);
             assert_eq!(decide(method, "{}", Tasks::Native), "Pass");

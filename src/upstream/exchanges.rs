@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
-const MAX_ASKED: usize = 64;
+pub(super) const MAX_ASKED: usize = 64;
 
 /// For how many exchanges a session that has none keeps room.
 const KEPT_ROOM: usize = 64;
@@ -380,22 +380,5 @@ impl Exchanges {
     #[must_use]
     pub fn is_open(&self, number: u64) -> bool {
         self.open.lock().contains_key(&number)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_requests_of_the_upstream_are_remembered() {
-        let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
-        let exchange = exchanges.begin(None, Purpose::Background).expect("room");
-        for id in 0..=MAX_ASKED {
-            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#);
-            assert!(exchanges.push(exchange.number, Message::parse(text.into()).expect("valid")).is_none());
-        }
-        let asked = |id: usize| exchanges.asked(&id.to_string());
-        assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
     }
 }

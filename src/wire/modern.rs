@@ -23,7 +23,7 @@ pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// The `_meta` key of a client's name.
-pub(super) const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
+const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// The code of an error that says that the server does not speak the revision.
 const UNSUPPORTED_VERSION: &str = "-32022";
 

@@ -3,9 +3,13 @@
 use super::{
     Message, RpcError, Version,
     message::{MAX_ID, is_id},
-    modern::{CLIENT_CAPABILITIES, CLIENT_INFO, PROTOCOL_VERSION},
     object::{Members, Needle, may_have},
 };
+
+/// The `_meta` key by which each request of the modern generation names its revision.
+const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
+/// What a modern request says of its client in `_meta`.
+const CLIENT: [&str; 2] = ["io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"];
 
 /// The members of `params` and of its `_meta`, each of them there once.
 #[derive(Debug)]
@@ -89,9 +93,9 @@ pub fn may_matter(params: &str) -> bool {
 /// and has what else each modern request has to have.
 #[must_use]
 pub fn is_modern_meta(meta: &Members<'_>) -> bool {
-    match meta.get(PROTOCOL_VERSION) {
-        Some(_) => meta.text(PROTOCOL_VERSION).is_some_and(|version| Version::parse(&version).is_none()),
-        None => [CLIENT_INFO, CLIENT_CAPABILITIES].iter().any(|member| meta.get(member).is_some()),
+    match meta.get(MODERN) {
+        Some(_) => meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none()),
+        None => CLIENT.iter().any(|member| meta.get(member).is_some()),
     }
 }
 

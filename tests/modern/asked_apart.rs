@@ -108,6 +108,23 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
 }
 
 #[tokio::test]
+async fn a_client_that_can_be_asked_nothing_is_told_what_it_lacks_although_a_call_was_cancelled_before() {
+    let (upstream, gate, _) = house().await;
+    let client = Modern::plain(&gate.url);
+    let leaving = call(&client);
+    let stream = upstream.get_stream().await;
+    let _left = upstream.held("slow").await;
+    leaving.abort();
+    upstream.wait_for_message("notifications/cancelled").await;
+    let lacking = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
+    let slow = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    slow.result(r#"{"content":[],"isError":true}"#);
+    assert_eq!(soon(lacking).await.unwrap().1, -32021);
+}
+
+#[tokio::test]
 async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their_own() {
     let (upstream, _gate, client) = house().await;
     let first = call(&client);

@@ -44,12 +44,14 @@ impl Refused {
         Self::capability(message, &format!(r#"{{"extensions":{{"{}":{{}}}}}}"#, super::TASKS))
     }
 
-    /// Returns -32022; `supported` are the revisions of the server, where they are known.
+    /// Returns -32022; `supported` are the revisions of the server, where they are known. The one that was requested is
+    /// not among them: a client could choose it once more.
     pub(super) fn version(requested: &str, supported: Option<&[String]>) -> Self {
-        let supported: Vec<_> = match supported {
+        let mut supported: Vec<_> = match supported {
             Some(supported) => supported.iter().map(String::as_str).collect(),
             None => supported_versions().collect(),
         };
+        supported.retain(|version| *version != requested);
         let error = json!({
             "code": -32022,
             "message": format!("Unsupported protocol version; taskgate speaks {}", supported.join(", ")),

@@ -1,4 +1,4 @@
-//! Tests: how many requests may be in flight, and when the task that carries one is gone.
+//! Tests: how many requests may be in flight, what is remembered of them, and when the task that carries one is gone.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 
 use crate::{
     flow::{Capacity, Item},
-    upstream::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose},
+    upstream::{Exchange, Exchanges, Failure, MAX_IN_FLIGHT, Purpose, exchanges::MAX_ASKED},
+    wire::Message,
 };
 
 /// Lets a task carry an exchange that never ends by itself. The task shares the returned value until it is gone.
@@ -77,4 +78,16 @@ async fn an_exchange_whose_work_panics_ends_and_is_not_carried_again() {
     exchange.carry(Some(Box::pin(async { panic!("a mistake") })));
     exchange.detach();
     assert!(matches!(exchange.next().await, Some(Item::End(Err(Failure::OwnFault)))));
+}
+
+#[test]
+fn the_newest_requests_of_the_upstream_are_remembered() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    let exchange = exchanges.begin(None, Purpose::Background).expect("room");
+    for id in 0..=MAX_ASKED {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"roots/list"}}"#);
+        assert!(exchanges.push(exchange.number, Message::parse(text.into()).expect("valid")).is_none());
+    }
+    let asked = |id: usize| exchanges.asked(&id.to_string());
+    assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
 }
