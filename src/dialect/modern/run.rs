@@ -293,6 +293,7 @@ impl Run {
                         }
                         begin_at = Some(Instant::now() + SILENCE);
                     } else if let Some((limit, _)) = self.timeout.filter(|(_, at)| *at <= now) {
+                        self.stop_trying();
                         return self.fail(&Failure::TimedOut(limit));
                     } else if adopt_at.is_some_and(|at| at <= now) {
                         self.adopt();
