@@ -218,9 +218,8 @@ impl Inbound {
     fn claimant(&self, message: &Message) -> Option<u64> {
         match message.method() {
             Method::Cancelled => self.asker(message),
-            // The server may still ask in the course of a call that was given up. A client that can be asked nothing only
-            // hears what it lacks.
-            method if method.asks_client() && !(self.pooled && self.client.any() && self.exchanges.has_given_up()) => {
+            // The server may still ask in the course of a call that was given up.
+            method if method.asks_client() && !(self.pooled && self.exchanges.has_given_up()) => {
                 self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
             _ => None,

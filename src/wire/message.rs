@@ -1,6 +1,6 @@
 //! One JSON-RPC message: the bytes as received, and where the envelope's members stand in them.
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use bytestring::ByteString;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{
-    Method, RpcError, code,
+    Malformed, Method,
     object::unquote,
     outcome::{check_error, check_result},
     span::span,
@@ -50,22 +50,6 @@ pub enum Outcome {
     Error,
 }
 
-/// Why bytes are not a message.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Malformed {
-    /// Not JSON, with the parser's error.
-    NotJson(String),
-    /// A JSON array: the current protocol has no batches.
-    Batch,
-    /// JSON, but no valid message; the id is kept where one could be read.
-    Invalid {
-        /// What is wrong with it.
-        reason: String,
-        /// The raw id to answer, if it is a valid one.
-        id: Option<String>,
-    },
-}
-
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -101,7 +85,13 @@ impl Message {
         let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(|error| refuse(text.as_bytes(), &error))?;
         let invalid = |reason: &str| Malformed::Invalid {
             reason: reason.to_owned(),
-            id: envelope.id.map(RawValue::get).filter(|id| is_id(id)).map(str::to_owned),
+            // That of a response is one of the receiver's.
+            id: envelope
+                .id
+                .filter(|_| envelope.method.is_some() || envelope.result.or(envelope.error).is_none())
+                .map(RawValue::get)
+                .filter(|id| is_id(id) && id.len() <= MAX_ID)
+                .map(str::to_owned),
         };
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
@@ -280,44 +270,6 @@ pub(super) fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
     }
     let error = serde_json::from_slice::<&RawValue>(bytes).err().map_or_else(|| error.to_string(), |e| e.to_string());
     Malformed::NotJson(error)
-}
-
-impl From<Malformed> for RpcError {
-    fn from(malformed: Malformed) -> Self {
-        let code = match malformed {
-            Malformed::NotJson(_) => code::PARSE_ERROR,
-            Malformed::Batch | Malformed::Invalid { .. } => code::INVALID_REQUEST,
-        };
-        Self { code, message: malformed.to_string() }
-    }
-}
-
-impl Malformed {
-    /// Returns the raw id to answer, if one could be read.
-    #[must_use]
-    pub fn id(&self) -> Option<&str> {
-        if let Self::Invalid { id, .. } = self { id.as_deref() } else { None }
-    }
-
-    /// Returns what is wrong, in words for a message of a server.
-    #[must_use]
-    pub fn of_server(self) -> String {
-        match self {
-            Self::NotJson(error) => format!("it is not valid JSON: {error}"),
-            Self::Batch => "it has a batch where a message belongs".to_owned(),
-            Self::Invalid { reason, .. } => reason,
-        }
-    }
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotJson(error) => write!(f, "Parse error: the message is not valid JSON: {error}"),
-            Self::Batch => f.write_str("Invalid request: batches are not supported; send each message as a request"),
-            Self::Invalid { reason, .. } => write!(f, "Invalid request: {reason}"),
-        }
-    }
 }
 
 #[cfg(test)]

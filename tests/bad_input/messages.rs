@@ -67,7 +67,8 @@ async fn an_invalid_message_is_400_and_says_why() {
         (r#"{"jsonrpc":"2.0","id":true,"method":"ping"}"#, None, "id"),
         (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, None, "id"),
         (r#"{"jsonrpc":"2.0","id":5,"method":"ping","result":{}}"#, Some("5"), "response"),
-        (r#"{"jsonrpc":"2.0","id":5,"result":{},"error":{}}"#, Some("5"), "result"),
+        // The id is one that the receiver gave.
+        (r#"{"jsonrpc":"2.0","id":5,"result":{},"error":{}}"#, None, "result"),
         (r#"{"jsonrpc":"2.0","result":{}}"#, None, "id"),
         // Readers disagree about which of two duplicates counts.
         (r#"{"jsonrpc":"2.0","id":5,"id":6,"method":"ping"}"#, None, "id"),

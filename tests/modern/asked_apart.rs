@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::{
-    client::Modern,
-    kit::{Gate, Sse, Upstream, eventually, soon},
+    client::{Modern, TASKS},
+    kit::{Gate, Options, Sse, Upstream, eventually, soon},
 };
 
 async fn house() -> (Upstream, Gate, Modern) {
@@ -36,6 +36,21 @@ async fn a_call_that_may_be_asked_goes_to_its_server_once_the_get_stream_of_its_
     ask(&stream, "q1").await;
     assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
     drop(slow);
+}
+
+#[tokio::test]
+async fn a_call_is_asked_in_its_session_although_the_server_failed_at_the_question_for_its_generation() {
+    let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
+    upstream.hold("server/discover");
+    upstream.hold("GET");
+    let gate = Gate::before(&upstream).await;
+    let calling = call(&Modern::able(&gate.url, json!({ "elicitation": {} })));
+    upstream.held("server/discover").await.status(500, &[], "what is that?");
+    let stream = upstream.get_stream().await;
+    let _slow = upstream.held("slow").await;
+    ask(&stream, "q1").await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "input_required");
+    assert_eq!(upstream.count("initialize"), 1);
 }
 
 #[tokio::test]
@@ -108,23 +123,6 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
 }
 
 #[tokio::test]
-async fn a_client_that_can_be_asked_nothing_is_told_what_it_lacks_although_a_call_was_cancelled_before() {
-    let (upstream, gate, _) = house().await;
-    let client = Modern::plain(&gate.url);
-    let leaving = call(&client);
-    let stream = upstream.get_stream().await;
-    let _left = upstream.held("slow").await;
-    leaving.abort();
-    upstream.wait_for_message("notifications/cancelled").await;
-    let lacking = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
-    let slow = upstream.held("slow").await;
-    ask(&stream, "q1").await;
-    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
-    slow.result(r#"{"content":[],"isError":true}"#);
-    assert_eq!(soon(lacking).await.unwrap().1, -32021);
-}
-
-#[tokio::test]
 async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their_own() {
     let (upstream, _gate, client) = house().await;
     let first = call(&client);
@@ -143,4 +141,20 @@ async fn calls_to_a_server_that_has_asked_on_a_get_stream_have_sessions_of_their
         asked.push((stream, slow));
     }
     assert_eq!(upstream.count("initialize"), 3);
+}
+
+#[tokio::test]
+async fn a_result_that_is_too_large_ends_its_call_and_costs_no_session() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\nmax_result = \"16KiB\"\n").await;
+    let capabilities = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
+    let client = Modern::able(&gate.url, capabilities);
+    for _ in 0..3 {
+        let task = client.call("slow").await;
+        let text = "x".repeat(100_000);
+        let result = json!({ "content": [{ "type": "text", "text": text }] }).to_string();
+        upstream.held("slow").await.result(&result);
+        client.until(task["taskId"].as_str().unwrap(), "failed").await;
+    }
+    assert_eq!(upstream.count("initialize"), 1);
 }

@@ -228,14 +228,17 @@ async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_
 }
 
 #[tokio::test]
-async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout() {
-    let (upstream, _gate, client) = house("[tasks]\ninput_timeout = \"100ms\"\n").await;
-    let (_slow, result, key) = asked(&upstream, &client).await;
-    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
-    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("input_timeout"), "{answer:?}");
-    upstream.wait_for_message("notifications/cancelled").await;
-    let late = retry(&result, &json!({ key: { "action": "accept" } }));
-    assert_eq!(client.refusal("tools/call", late).await.1, -32602);
+async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or_the_timeout_of_its_tool() {
+    for (limit, name) in [("input_timeout = \"100ms\"", "within input_timeout"), ("timeout = \"1s\"", "within timeout")]
+    {
+        let (upstream, _gate, client) = house(&format!("[tasks]\n{limit}\n")).await;
+        let (_slow, result, key) = asked(&upstream, &client).await;
+        let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+        assert!(answer.json()["error"]["message"].as_str().unwrap().contains(name), "{answer:?}");
+        upstream.wait_for_message("notifications/cancelled").await;
+        let late = retry(&result, &json!({ key: { "action": "accept" } }));
+        assert_eq!(client.refusal("tools/call", late).await.1, -32602);
+    }
 }
 
 #[tokio::test]

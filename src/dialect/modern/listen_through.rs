@@ -181,7 +181,8 @@ impl Subscription {
         if self.tasks.is_empty() {
             return self.end_as_answered(ending);
         }
-        let Self { modern, request, tasks, to, _open: open, .. } = self;
+        let Self { modern, request, tasks, to, _open: open, lease, call, .. } = self;
+        drop((lease, call));
         match modern.watched(&request, tasks, false).await {
             Ok(watched) => modern.tell_of_tasks(request, to, open, watched).await,
             Err(refused) => to.respond(refused.status, refused.to_response(&request.id).into()),

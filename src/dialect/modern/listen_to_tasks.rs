@@ -38,11 +38,10 @@ impl Modern {
     /// Opens a stream of notifications about tasks, and about nothing else.
     pub(super) async fn listen_to_tasks(
         self: &Arc<Self>,
-        mut request: Box<ClientRequest>,
+        request: Box<ClientRequest>,
         open: Open,
         watched: Vec<Watched>,
     ) -> Result<Answer, Refused> {
-        request.opened = None;
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(Arc::clone(self).tell_of_tasks(request, to, open, watched));
         Ok(from.answer().await?)
@@ -51,11 +50,12 @@ impl Modern {
     /// Tells of tasks until the client leaves or the process stops.
     pub(super) async fn tell_of_tasks(
         self: Arc<Self>,
-        request: Box<ClientRequest>,
+        mut request: Box<ClientRequest>,
         to: PieceWriter,
         _open: Open,
         watched: Vec<Watched>,
     ) {
+        request.opened = None;
         let filter = Filter::of_tasks(watched.iter().map(|watched| watched.task).collect());
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, request.id);
         to.tell(acknowledgement(&meta, &filter.to_raw())).await;

@@ -67,7 +67,7 @@ pub(super) struct Run {
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
     /// How long a call with the right to run may take, whether it becomes a task or not, and when that is over.
-    timeout: Option<(Duration, Instant)>,
+    pub(super) timeout: Option<(Duration, Instant)>,
     /// The try to make a task of it.
     pub(super) becoming: Option<Becoming>,
     /// Progress in the server's place.

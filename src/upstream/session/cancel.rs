@@ -1,6 +1,6 @@
 //! The cancellation of a request reaches the server: for a client that cancels its own request (`session/mod.rs`),
-//! for one without a session that leaves (`dialect/modern/run.rs`), and for a task whose call has to stop
-//! (`task/runner.rs`).
+//! for one without a session that leaves (`dialect/modern/run.rs`), for a task whose call has to stop
+//! (`task/runner.rs`), and for a call that taskgate gives up (both).
 
 use std::{sync::Arc, time::Duration};
 

@@ -97,6 +97,8 @@ impl LinkGuard<'_> {
     fn probe(&self, inbound: &Inbound) -> Result<Exchange, NotAgreed> {
         let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
         let number = exchange.number;
+        // The session may be one with `initialize`, in which nothing is asked in the course of this.
+        inbound.exchanges.set_apart(number);
         let params = own_params(None);
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
         let headers = own_headers(self.headers, "server/discover");

@@ -93,9 +93,10 @@ test('two subscriptions each tell their own', async (t) => {
 });
 
 // The last test of the file: it ends taskgate.
-test('when taskgate stops, a subscription ends with a result', async (t) => {
+test('when taskgate stops, a subscription is cancelled, and ends with a result', async (t) => {
   const { messages } = await listen(t, new Wire(house.gate.url), { toolsListChanged: true });
   const stopped = house.gate.stop();
+  assert.equal((await messages.next()).value.method, 'notifications/cancelled');
   const { value } = await messages.next();
   assert.equal(value.result.resultType, 'complete');
   assert.equal((await messages.next()).done, true);
