@@ -191,12 +191,12 @@ impl Exchanges {
     fn take(&self, number: u64, failure: Option<&Failure>) -> Option<InFlight> {
         let mut open = self.open.lock();
         let taken = open.remove(&number);
-        // In a stream what cannot be taken may not be the answer.
-        let is_answered = |open: &InFlight| !open.state.streams.load(Ordering::Acquire);
-        if let (Some(taken), Some(failure)) = (&taken, failure)
-            && !(failure.is_of_the_answer() && is_answered(taken))
-        {
-            self.note_given_up(taken, failure);
+        if let (Some(taken), Some(failure)) = (&taken, failure) {
+            // A body that is too large is the answer, and in a stream it may be anything.
+            let is_answer = matches!(failure, Failure::TooLarge(_)) && !taken.state.streams.load(Ordering::Acquire);
+            if !is_answer {
+                self.note_given_up(taken, failure);
+            }
         }
         if open.is_empty() && open.capacity() > KEPT_ROOM {
             *open = HashMap::new();

@@ -172,11 +172,6 @@ impl Failure {
         }
     }
 
-    /// Returns whether what the server said cannot be taken.
-    pub(super) fn is_of_the_answer(&self) -> bool {
-        matches!(self, Self::BadAnswer(_) | Self::TooLarge(_))
-    }
-
     /// Returns what the log says about it. That never contains a body of the server, which may be a result.
     #[must_use]
     pub fn cause(&self) -> Cause {

@@ -170,6 +170,7 @@ impl Inbound {
             }
             // Progress of a call is delivered by its number.
             Kind::Notification if message.method() == Method::Progress => self.fallback(Some(Purpose::Foreground)),
+            Kind::Request if self.is_nobodys_question() => None,
             Kind::Request => self.exchanges.only(None).or_else(|| self.fallback(None)),
             Kind::Notification if message.method() == Method::Cancelled => self.asker(&message),
             // A change in what the server offers belongs to no request. It goes to one only if no client reads the GET
@@ -218,12 +219,17 @@ impl Inbound {
     fn claimant(&self, message: &Message) -> Option<u64> {
         match message.method() {
             Method::Cancelled => self.asker(message),
-            // The server may still ask in the course of a call that was given up.
-            method if method.asks_client() && !(self.pooled && self.exchanges.has_given_up()) => {
+            method if method.asks_client() && !self.is_nobodys_question() => {
                 self.exchanges.only(Some(Purpose::Background)).or_else(|| self.fallback(None))
             }
             _ => None,
         }
+    }
+
+    /// Returns whether what the server asks belongs to no call that is known: it may still ask in the course of one that
+    /// was given up, and another one may be that of another caller.
+    fn is_nobodys_question(&self) -> bool {
+        self.pooled && self.exchanges.has_given_up()
     }
 
     /// Ends the subscription that the server has torn down. Returns whether the message says so.

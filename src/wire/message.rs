@@ -66,6 +66,15 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
+impl Envelope<'_> {
+    /// Returns the raw id, if it is a valid one of a request. That of a response is one that the receiver gave.
+    fn id_of_request(&self) -> Option<&str> {
+        let has_outcome = self.result.or(self.error).is_some();
+        let is_request = self.method.is_some_and(|method| !has_outcome || method.get().starts_with('"'));
+        self.id.map(RawValue::get).filter(|id| is_request && is_id(id) && id.len() <= MAX_ID)
+    }
+}
+
 /// Distinguishes a member that is `null` from one that is missing.
 pub(super) fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
@@ -85,13 +94,7 @@ impl Message {
         let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(|error| refuse(text.as_bytes(), &error))?;
         let invalid = |reason: &str| Malformed::Invalid {
             reason: reason.to_owned(),
-            // That of a response is one of the receiver's.
-            id: envelope
-                .id
-                .filter(|_| envelope.method.is_some() || envelope.result.or(envelope.error).is_none())
-                .map(RawValue::get)
-                .filter(|id| is_id(id) && id.len() <= MAX_ID)
-                .map(str::to_owned),
+            id: envelope.id_of_request().map(str::to_owned),
         };
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));

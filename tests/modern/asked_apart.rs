@@ -96,7 +96,7 @@ async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_canc
 
 #[tokio::test]
 async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_an_answer() {
-    for cut in [false, true] {
+    for failure in ["504", "202", "cut"] {
         let (upstream, _gate, client) = house().await;
         let failing = client.clone();
         let failing = tokio::spawn(async move { failing.refusal("tools/call", json!({ "name": "slow" })).await });
@@ -106,10 +106,10 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
         let wanted = json!({ "notifications": { "toolsListChanged": true } });
         let mut listening = client.stream("subscriptions/listen", wanted);
         listening.message().await;
-        if cut {
-            slow.sse().cut().await;
-        } else {
-            slow.status(504, &[], "the gateway has not waited");
+        match failure {
+            "504" => slow.status(504, &[], "the gateway has not waited"),
+            "202" => slow.status(202, &[], ""),
+            _ => slow.sse().cut().await,
         }
         assert_eq!(soon(failing).await.unwrap().1, -32603);
         let other = call(&client);

@@ -1,5 +1,7 @@
 //! What the server asks: as an answer of its own before a task exists, at the task afterwards.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -229,7 +231,7 @@ async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_
 
 #[tokio::test]
 async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or_the_timeout_of_its_tool() {
-    for (limit, name) in [("input_timeout = \"100ms\"", "within input_timeout"), ("timeout = \"1s\"", "within timeout")]
+    for (limit, name) in [("input_timeout = \"100ms\"", "within input_timeout"), ("timeout = \"2s\"", "within timeout")]
     {
         let (upstream, _gate, client) = house(&format!("[tasks]\n{limit}\n")).await;
         let (_slow, result, key) = asked(&upstream, &client).await;
@@ -239,6 +241,16 @@ async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or
         let late = retry(&result, &json!({ key: { "action": "accept" } }));
         assert_eq!(client.refusal("tools/call", late).await.1, -32602);
     }
+}
+
+#[tokio::test]
+async fn a_result_that_came_while_its_client_was_asked_is_there_after_the_timeout_of_the_call() {
+    let (upstream, _gate, client) = house("[tasks]\ntimeout = \"1s\"\n").await;
+    let (slow, result, key) = asked(&upstream, &client).await;
+    slow.result(r#"{"content":[{"type":"text","text":"paid"}]}"#).await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let retry = client.result("tools/call", retry(&result, &json!({ key: { "action": "accept" } }))).await;
+    assert_eq!(retry["content"][0]["text"], "paid");
 }
 
 #[tokio::test]

@@ -126,6 +126,7 @@ async fn an_invalid_message_is_answered_and_the_session_goes_on() {
         (r#"{"jsonrpc":"2.0","id":9,"method":5}"#, -32600, "\"method\" must be a string", Some(json!(9))),
         (r#"{"jsonrpc":"2.0","id":"a","method":"x","params":null}"#, -32600, "\"params\"", Some(json!("a"))),
         (r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#, -32600, "not both", None),
+        (r#"{"jsonrpc":"2.0","id":7}"#, -32600, "needs", None),
         (&"[".repeat(150), -32600, "nests deeper", None),
         (
             &format!(r#"{{"jsonrpc":"2.0","id":7,"method":"x","p":{}"#, "[".repeat(150)),

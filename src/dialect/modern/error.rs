@@ -51,11 +51,10 @@ impl Refused {
             Some(supported) => supported.iter().map(String::as_str).collect(),
             None => supported_versions().collect(),
         };
-        let message = format!("Unsupported protocol version; taskgate speaks {}", supported.join(", "));
         supported.retain(|version| *version != requested);
         let error = json!({
             "code": -32022,
-            "message": message,
+            "message": format!("Unsupported protocol version; use one of {}", supported.join(", ")),
             "data": { "supported": supported, "requested": requested },
         });
         Self {

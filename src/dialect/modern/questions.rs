@@ -86,16 +86,9 @@ impl Run {
         }
     }
 
-    /// Returns until when the client may answer: no longer than the call may take.
-    fn answers_until(&self) -> Instant {
-        let until = Instant::now() + self.input_timeout;
-        self.timeout.map_or(until, |(_, at)| at.min(until))
-    }
-
     /// Answers the request with the open questions.
     fn ask(&mut self, place: &Place) -> Result<(), Over> {
-        let patience = self.answers_until().saturating_duration_since(Instant::now());
-        let expires = self.modern.engine.now() + u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
         let bound = self.request.bound();
         let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
             return Err(self.fail(&Failure::Abandoned));
@@ -118,9 +111,11 @@ impl Run {
 
     /// Waits for the retry, while the server may go on by itself.
     async fn wait(&mut self, mut retried: oneshot::Receiver<Retry>) -> Result<Retry, Over> {
-        let until = self.answers_until();
+        let until = Instant::now() + self.input_timeout;
         let mut ended = None;
         loop {
+            // A call that has ended takes no longer.
+            let timeout = self.timeout.filter(|(_, at)| ended.is_none() && *at < until);
             tokio::select! {
                 biased;
                 retry = &mut retried => {
@@ -137,11 +132,9 @@ impl Run {
                     Some(Item::Silence | Item::Pause(_)) => {}
                     None => ended = Some((Err(Failure::Abandoned), None)),
                 },
-                () = tokio::time::sleep_until(until) => {
-                    let (name, limit) = match self.timeout {
-                        Some((limit, at)) if at <= until => ("timeout", limit),
-                        _ => ("input_timeout", self.input_timeout),
-                    };
+                () = tokio::time::sleep_until(timeout.map_or(until, |(_, at)| at)) => {
+                    let (name, limit) =
+                        timeout.map_or(("input_timeout", self.input_timeout), |(limit, _)| ("timeout", limit));
                     let limit = humantime::format_duration(limit);
                     self.give_up(&format!("The client did not answer within {name} = {limit}")).await;
                     return Err(Over::Left);
