@@ -228,4 +228,9 @@ async fn a_method_that_the_server_does_not_know_is_404() {
     let listing = tokio::spawn(async move { client.refusal("prompts/list", json!({})).await });
     upstream.held("prompts/list").await.error(r#"{"code":-32601,"message":"Method not found"}"#);
     assert_eq!(soon(listing).await.unwrap(), (404, -32601, "Method not found".to_owned()));
+    // An unknown tool is none.
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
+    upstream.held("slow").await.error(r#"{"code":-32601,"message":"Unknown tool"}"#);
+    assert_eq!(soon(calling).await.unwrap(), (200, -32601, "Unknown tool".to_owned()));
 }

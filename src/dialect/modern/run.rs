@@ -30,7 +30,7 @@ use crate::{
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
-    wire::{Asks, Message, Parts, RpcError, params::given_token},
+    wire::{Asks, Message, Method, Parts, RpcError, params::given_token},
 };
 
 /// Why a state of an earlier process is not good any more.
@@ -340,7 +340,9 @@ impl Run {
                 match modern {
                     Ok(document) => {
                         let document = hosts::with_tools(document, &self.request, &self.lease, self.asked_at);
-                        let status = if translate::is_unknown_method(&response) {
+                        // Many servers say of an unknown tool that it is an unknown method.
+                        let is_tool = self.request.method == Method::ToolsCall;
+                        let status = if !is_tool && translate::is_unknown_method(&response) {
                             StatusCode::NOT_FOUND
                         } else {
                             StatusCode::OK
