@@ -82,7 +82,7 @@ pub(super) struct RunningCall {
 /// Who knows how a call has ended that was not taken out yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KnownEnd {
-    /// Nobody: it runs.
+    /// It still runs.
     Not,
     /// Its runner. The store is about to.
     ByRunner,

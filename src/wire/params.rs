@@ -89,8 +89,8 @@ pub fn may_matter(params: &str) -> bool {
     may_have(params, KEYS.each_ref())
 }
 
-/// Returns whether a `_meta` is of the modern generation: it names a revision that is none with sessions, or names none
-/// and has what else each modern request has to have.
+/// Returns whether a `_meta` is of the modern generation. It names a revision without sessions, or it names no revision
+/// and has another member that only modern requests have.
 #[must_use]
 pub fn is_modern_meta(meta: &Members<'_>) -> bool {
     match meta.get(MODERN) {

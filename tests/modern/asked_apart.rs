@@ -25,6 +25,17 @@ async fn ask(stream: &Sse, id: &str) {
     stream.event(&request.to_string()).await;
 }
 
+/// Makes another call, and has the server ask on the GET stream of the call before.
+async fn another_call_is_not_asked(upstream: &Upstream, client: &Modern, stream: &Sse) {
+    let other = call(client);
+    let slow = upstream.held("slow").await;
+    ask(stream, "q1").await;
+    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(refused.json()["error"]["code"], -32601, "{refused:?}");
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
+}
+
 #[tokio::test]
 async fn a_call_that_may_be_asked_goes_to_its_server_once_the_get_stream_of_its_session_is_open() {
     let (upstream, _gate, client) = house().await;
@@ -64,13 +75,7 @@ async fn a_question_is_never_that_of_another_call_than_the_one_that_its_client_h
     listening.message().await;
     leaving.abort();
     upstream.wait_for_message("notifications/cancelled").await;
-    let other = call(&client);
-    let slow = upstream.held("slow").await;
-    ask(&stream, "q1").await;
-    let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
-    assert_eq!(refused.json()["error"]["code"], -32601, "{refused:?}");
-    slow.result(r#"{"content":[]}"#);
-    assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
+    another_call_is_not_asked(&upstream, &client, &stream).await;
     drop(left);
 }
 
@@ -112,13 +117,7 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
             _ => slow.sse().cut().await,
         }
         assert_eq!(soon(failing).await.unwrap().1, -32603);
-        let other = call(&client);
-        let slow = upstream.held("slow").await;
-        ask(&stream, "q1").await;
-        let refused = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
-        assert_eq!(refused.json()["error"]["code"], -32601, "{refused:?}");
-        slow.result(r#"{"content":[]}"#);
-        assert_eq!(soon(other).await.unwrap()["resultType"], "complete");
+        another_call_is_not_asked(&upstream, &client, &stream).await;
     }
 }
 
