@@ -204,6 +204,13 @@ impl Exchanges {
         taken
     }
 
+    /// Notes that an exchange is about to end after this failure, whatever its listener gets.
+    pub(super) fn fails(&self, number: u64, failure: &Failure) {
+        if let Some(open) = self.open.lock().get(&number) {
+            self.note_given_up(open, failure);
+        }
+    }
+
     /// Notes that an exchange fails, before it leaves the table.
     fn note_given_up(&self, open: &InFlight, failure: &Failure) {
         self.given_up.fetch_or(!open.apart && failure.leaves_the_server_working(), Ordering::Relaxed);
@@ -354,6 +361,11 @@ impl Exchanges {
     #[must_use]
     pub fn is_in_flight(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(InFlight::may_own)
+    }
+
+    /// Returns whether the server may ask in the course of an exchange, also after it was cancelled.
+    pub(super) fn may_have_asked(&self, number: u64) -> bool {
+        self.open.lock().get(&number).is_none_or(|open| !open.apart && open.purpose != Purpose::Listening)
     }
 
     /// Returns whether an exchange is open that a response without an id may answer.

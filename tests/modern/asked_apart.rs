@@ -101,7 +101,7 @@ async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_canc
 
 #[tokio::test]
 async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_an_answer() {
-    for failure in ["504", "202", "cut"] {
+    for failure in ["504", "504 without an id", "202", "cut"] {
         let (upstream, _gate, client) = house().await;
         let failing = client.clone();
         let failing = tokio::spawn(async move { failing.refusal("tools/call", json!({ "name": "slow" })).await });
@@ -113,6 +113,10 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
         listening.message().await;
         match failure {
             "504" => slow.status(504, &[], "the gateway has not waited"),
+            "504 without an id" => {
+                let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"no answer in time"}}"#;
+                slow.status(504, &[("content-type", "application/json")], error);
+            }
             "202" => slow.status(202, &[], ""),
             _ => slow.sse().cut().await,
         }

@@ -28,6 +28,7 @@ use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedLink, Sending, UpstreamResponse},
     wire::{
         Kind, Message, Version,
+        message::echoed_number,
         received::{Received, last_mistake, receive},
         sse::Decoder,
     },
@@ -305,7 +306,12 @@ impl HttpSession {
         if let Failure::Http(error) = &failure {
             self.inbound.exchanges.has_status(number, error.status);
         }
-        self.inbound.exchanges.end(number, rpc_error_in(&failure).map(UpstreamResponse::Whole).ok_or(failure));
+        let response = rpc_error_in(&failure);
+        if response.as_ref().is_some_and(|response| response.id().and_then(echoed_number) != Some(number)) {
+            // Perhaps the word of a gateway.
+            self.inbound.exchanges.fails(number, &failure);
+        }
+        self.inbound.exchanges.end(number, response.map(UpstreamResponse::Whole).ok_or(failure));
     }
 
     async fn post(&self, message: Bytes, mut headers: HeaderMap) -> Result<Response<AnswerBody>, Failure> {

@@ -89,6 +89,7 @@ impl Link for SharedLink {
             left
         };
         let unheard = self.child.forget(self.seat_guard.seat);
+        self.seat_guard.dispatcher.registry.lock().were_not_sent(&unheard);
         self.seat_guard.inbound.exchanges.abandon_all(&Failure::Abandoned);
         for ours in calls.iter().filter(|ours| !unheard.contains(ours)) {
             let message = cancelled(&ours.to_string(), "the session of the call has ended");

@@ -12,8 +12,9 @@ use crate::{
 
 /// From this many calls of a session on, calls that ended without a response are removed.
 const SWEEP_FROM: usize = 64;
-/// How many of taskgate's own requests that end subscriptions are known by their numbers until they are answered.
-const MAX_UNSUBSCRIBING: usize = 1 << 16;
+/// How many calls that were given up, and how many of taskgate's own requests that end subscriptions, are known by their
+/// numbers until the child answers.
+const MAX_UNANSWERED: usize = 1 << 16;
 
 /// The sessions on one child, their calls, and the child's own requests.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Registry {
     unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
+    /// Calls that nobody waits for any more and that the child has not answered: it may still ask in their course.
+    given_up: BTreeSet<u64>,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
     /// How many sessions there are.
@@ -82,6 +85,7 @@ impl Registry {
             belongings: Belongings::default(),
             unsubscribing: BTreeSet::new(),
             greeting: None,
+            given_up: BTreeSet::new(),
             closed: false,
             count: watch::Sender::new(0),
             joined: 0,
@@ -112,14 +116,13 @@ impl Registry {
         let mut left = LeftBehind::default();
         for uri in self.belongings.forget(seat) {
             let ours = self.number();
-            self.unsubscribing.insert(ours);
-            if self.unsubscribing.len() > MAX_UNSUBSCRIBING {
-                // A child that never answers.
-                self.unsubscribing.pop_first();
-            }
+            remember(&mut self.unsubscribing, ours);
             left.subscriptions.push((ours, uri));
         }
         for (number, ours) in calls {
+            if inbound.exchanges.is_in_flight(number) {
+                remember(&mut self.given_up, ours);
+            }
             let call = self.calls.remove(&ours);
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
                 left.calls.push(ours);
@@ -230,6 +233,7 @@ impl Registry {
 
     /// Removes and returns the call that a response ends.
     pub(super) fn end(&mut self, ours: u64) -> Option<(Inbound, u64)> {
+        self.given_up.remove(&ours);
         let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
         let caller = self.seats.get_mut(&seat)?;
         caller.calls.remove(&number);
@@ -238,9 +242,20 @@ impl Registry {
 
     /// Marks a session's call as cancelled. Returns the child's number for it.
     pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
-        let ours = *self.seats.get(&seat)?.calls.get(&number)?;
+        let caller = self.seats.get(&seat)?;
+        let ours = *caller.calls.get(&number)?;
+        if caller.inbound.exchanges.may_have_asked(number) {
+            remember(&mut self.given_up, ours);
+        }
         self.calls.get_mut(&ours)?.cancelled = true;
         Some(ours)
+    }
+
+    /// Forgets calls of a session that has gone: the child has never got them.
+    pub(super) fn were_not_sent(&mut self, ours: &[u64]) {
+        for ours in ours {
+            self.given_up.remove(ours);
+        }
     }
 
     /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
@@ -274,7 +289,11 @@ impl Registry {
         // call in flight always comes first.
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
         let first = self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()));
-        first.ok_or("no client is there to be asked")
+        let (seat, inbound) = first.ok_or("no client is there to be asked")?;
+        if inbound.pooled && !self.given_up.is_empty() {
+            return Err("a call was given up, and nothing says whether this is asked in the course of it");
+        }
+        Ok((seat, inbound))
     }
 
     /// Returns the session that got a request that the child withdraws.
@@ -293,6 +312,15 @@ impl Registry {
         };
         let mut open = self.calls.iter().filter(|(_, call)| may_be_answered(call)).map(|(ours, _)| *ours);
         open.next().filter(|_| open.next().is_none() && self.joined == 1)
+    }
+}
+
+/// Adds a number to those that wait for an answer of the child. One that never answers makes them no more than
+/// [`MAX_UNANSWERED`].
+fn remember(numbers: &mut BTreeSet<u64>, ours: u64) {
+    numbers.insert(ours);
+    if numbers.len() > MAX_UNANSWERED {
+        numbers.pop_first();
     }
 }
 

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     flow::{Capacity, Outbox},
-    upstream::{Exchange, Exchanges},
-    wire::ClientCapabilities,
+    upstream::{Exchange, Exchanges, UpstreamResponse},
+    wire::{ClientCapabilities, response::result_response},
 };
 
 fn inbound() -> Inbound {
@@ -29,6 +29,11 @@ fn inbound() -> Inbound {
 fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange) {
     let exchange = registry.seats[&seat].inbound.exchanges.begin(None, purpose).unwrap();
     (registry.call(seat, exchange.number).unwrap(), exchange)
+}
+
+fn answer(registry: &Registry, seat: u64, number: u64) {
+    let response = Message::parse(result_response(&number.to_string(), "{}")).unwrap();
+    registry.seats[&seat].inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(response)));
 }
 
 fn asked(registry: &Registry) -> Option<u64> {
@@ -72,12 +77,66 @@ fn while_calls_of_others_run_no_client_without_a_session_is_asked_what_may_be_th
     assert_eq!(asked(&registry), Some(ann));
     let (_, of_bob) = call(&mut registry, bob, Purpose::Foreground);
     assert_eq!(asked(&registry), None, "it may be hers or his");
-    registry.seats[&ann].inbound.exchanges.cancel(of_ann.number);
+    answer(&registry, ann, of_ann.number);
     assert_eq!(asked(&registry), Some(bob));
     let (_, _of_legacy) = call(&mut registry, legacy, Purpose::Background);
     assert_eq!(asked(&registry), None, "nor with a session");
-    registry.seats[&bob].inbound.exchanges.cancel(of_bob.number);
+    answer(&registry, bob, of_bob.number);
     assert_eq!(asked(&registry), Some(legacy));
+}
+
+#[test]
+fn after_a_call_that_was_given_up_no_client_without_a_session_is_asked_what_may_be_of_that_call() {
+    for leaves in [false, true] {
+        let mut registry = Registry::new();
+        let modern = || Inbound { pooled: true, ..inbound() };
+        let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
+        let (ours, of_ann) = call(&mut registry, ann, Purpose::Foreground);
+        let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
+        if leaves {
+            registry.leave(ann);
+        } else {
+            assert_eq!(registry.seats[&ann].inbound.exchanges.cancelling(of_ann.number), Some(false));
+            assert_eq!(registry.cancel(ann, of_ann.number), Some(ours));
+        }
+        assert_eq!(asked(&registry), None, "it may be hers");
+        registry.end(ours);
+        assert_eq!(asked(&registry), Some(bob), "the child has answered");
+    }
+}
+
+#[test]
+fn no_question_may_be_of_a_call_that_the_child_never_got_or_in_the_course_of_which_it_asks_nothing() {
+    let mut registry = Registry::new();
+    let modern = || Inbound { pooled: true, ..inbound() };
+    let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
+    let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
+    for purpose in [Purpose::Foreground, Purpose::Listening] {
+        let (_, of_ann) = call(&mut registry, ann, purpose);
+        registry.seats[&ann].inbound.exchanges.set_apart(of_ann.number);
+        registry.cancel(ann, of_ann.number);
+        assert_eq!(asked(&registry), Some(bob));
+        registry.seats[&ann].inbound.exchanges.cancel(of_ann.number);
+    }
+    let (ours, _of_ann) = call(&mut registry, ann, Purpose::Foreground);
+    registry.leave(ann);
+    registry.were_not_sent(&[ours]);
+    assert_eq!(asked(&registry), Some(bob));
+    for number in 0..=MAX_UNANSWERED as u64 {
+        remember(&mut registry.given_up, number);
+    }
+    assert_eq!(registry.given_up.len(), MAX_UNANSWERED);
+}
+
+#[test]
+fn a_client_with_a_session_is_asked_whatever_was_given_up() {
+    let mut registry = Registry::new();
+    let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
+    let (_, of_ann) = call(&mut registry, ann, Purpose::Foreground);
+    registry.seats[&ann].inbound.exchanges.cancelling(of_ann.number);
+    registry.cancel(ann, of_ann.number);
+    let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
+    assert_eq!(asked(&registry), Some(bob));
 }
 
 #[test]
