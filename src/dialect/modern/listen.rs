@@ -16,7 +16,7 @@ use super::{
 use crate::{
     session::Caller,
     task::TaskId,
-    upstream::{Lease, ServerFacts},
+    upstream::{Generation, Lease, ServerFacts},
     wire::{
         Edits, Message, Method, RpcError, headers_cost, ids,
         object::{Members, quote},
@@ -27,6 +27,9 @@ use crate::{
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
+/// The members of a filter.
+const KNOWN: [&str; 5] =
+    ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions", "taskIds"];
 /// How long a subscription waits for the GET stream on which its server tells changes.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,8 @@ pub(super) struct Filter {
     pub(super) tasks: Vec<TaskId>,
     /// How many tasks it names by ids that taskgate does not give.
     pub(super) others: usize,
+    /// How much it wants that only a server with another extension tells.
+    more: usize,
 }
 
 /// One subscription.
@@ -63,7 +68,7 @@ impl Modern {
         }
         let open = self.open_subscription(&mut request, &filter)?;
         let watched = self.watched(&request, filter.tasks.clone(), true).await?;
-        if filter.is_of_tasks_alone() {
+        if filter.is_of_tasks_alone(Some(Generation::Legacy)) {
             return self.listen_to_tasks(request, open, watched).await;
         }
         filter.tasks = watched.iter().map(|watched| watched.task).collect();
@@ -129,15 +134,18 @@ impl Filter {
             resources: flag("resourcesListChanged")?,
             uris: list("resourceSubscriptions")?.unwrap_or_default(),
             others: named.len() - tasks.len(),
+            more: wanted.iter().filter(|(key, raw)| !KNOWN.contains(key) && *raw != "false").count(),
             tasks,
         };
         Ok((filter, names_tasks))
     }
 
-    /// Returns whether it wants to hear of tasks, and of nothing else.
-    pub(super) fn is_of_tasks_alone(&self) -> bool {
+    /// Returns whether it wants to hear of tasks, and of nothing else that a server of that generation may tell.
+    pub(super) fn is_of_tasks_alone(&self, generation: Option<Generation>) -> bool {
         let of_server = self.tools || self.prompts || self.resources || !self.uris.is_empty();
-        !of_server && (self.others > 0 || !self.tasks.is_empty())
+        // A server of the older generation has no extensions.
+        let of_extension = self.more > 0 && generation != Some(Generation::Legacy);
+        !of_server && !of_extension && (self.others > 0 || !self.tasks.is_empty())
     }
 
     /// Leaves out what the server does not tell.
@@ -274,14 +282,19 @@ pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
 /// ("Subscriptions", section "Graceful Closure").
 pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
     let id = &request.id;
-    let torn_down = Message::parse(cancelled(id, "taskgate has ended the subscription"));
+    tell_torn_down(id, to, "taskgate has ended the subscription");
+    let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
+    let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));
+    to.respond(StatusCode::OK, response.into());
+}
+
+/// Tells a client that its subscription is torn down ("Cancellation").
+pub(super) fn tell_torn_down(id: &str, to: &PieceWriter, why: &str) {
+    let torn_down = Message::parse(cancelled(id, why));
     // What taskgate has written can be read.
     if let Some(tagged) = torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)) {
         to.say(tagged);
     }
-    let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
-    let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));
-    to.respond(StatusCode::OK, response.into());
 }
 
 /// Returns a change with the id of the subscription.

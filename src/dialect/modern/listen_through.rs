@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, acknowledgement, tagged, tear_down},
+    listen::{Filter, acknowledgement, tagged, tear_down, tell_torn_down},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
@@ -20,7 +20,7 @@ use crate::{
     task::TaskId,
     upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, Purpose, with_id},
     wire::{
-        Edits, Message, Parts, PutAside, RpcError, ids,
+        Edits, Message, Method, Parts, PutAside, RpcError, ids,
         message::Outcome,
         modern::subscription,
         object::{Members, object, quote},
@@ -103,6 +103,13 @@ impl Subscription {
                             Ok(answer) => answer.whole().await,
                             Err(failure) => Err(failure),
                         };
+                        let has_ended_it = ending.as_ref().is_ok_and(|it| matches!(it.outcome(), Some((Outcome::Result, _))));
+                        if has_ended_it && !acknowledged {
+                            self.acknowledge("{}").await;
+                        }
+                        if has_ended_it || acknowledged {
+                            tell_torn_down(&self.request.id, &self.to, "the subscription has ended at the server");
+                        }
                         if acknowledged || !ending.as_ref().is_ok_and(is_unknown_method) {
                             return self.end_as_answered(ending);
                         }
@@ -118,6 +125,9 @@ impl Subscription {
             }
         };
         if goes_on {
+            if !acknowledged {
+                self.acknowledge("{}").await;
+            }
             tear_down(&self.request, &self.to, &self.lease.pooled.facts);
         }
         let (session, headers) = (Arc::clone(self.lease.guard.get()), self.request.headers.clone());
@@ -156,7 +166,7 @@ impl Subscription {
                 .acknowledge(params.as_ref().and_then(|params| params.get("notifications")).unwrap_or("{}"))
                 .await;
         }
-        if subscription(&message).is_none() {
+        if subscription(&message).is_none() || message.method() == Method::Cancelled {
             // On a channel that calls share it may belong to one of them.
             return;
         }

@@ -19,11 +19,11 @@ impl Modern {
     pub(super) async fn listens_to_own_tasks(&self, request: &ClientRequest) -> bool {
         // What is malformed is refused where the filter is used.
         let Ok((filter, _)) = Filter::read(&request.message) else { return false };
-        if !filter.is_of_tasks_alone() {
-            return false;
-        }
         let upstream = &request.caller.upstream;
         let known = upstream.pool.generation();
+        if !filter.is_of_tasks_alone(known) {
+            return false;
+        }
         if upstream.native == Native::Replace || known.is_some_and(|known| request.whose(known) == Whose::Ours) {
             return true;
         }

@@ -45,6 +45,8 @@ async fn a_subscription_goes_up_without_tasks_of_taskgate_and_both_tell_under_th
     assert_eq!(told["params"]["_meta"][ID], id);
     let theirs_id = theirs.seen.id();
     theirs.result(&format!(r#"{{"resultType":"complete","_meta":{{"{ID}":{theirs_id}}}}}"#)).await;
+    let torn_down = stream.message().await;
+    assert_eq!((&torn_down["method"], &torn_down["params"]["requestId"]), (&json!("notifications/cancelled"), &id));
     let end = stream.message().await;
     assert_eq!((&end["id"], &end["result"]["_meta"][ID]), (&id, &id));
 }
@@ -95,10 +97,44 @@ async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_
     let theirs = upstream.held("subscriptions/listen").await.sse();
     notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": {} })).await;
     stream.message().await;
+    // A second one, which the server has not acknowledged.
+    let mut silent = client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    let _theirs = upstream.held("subscriptions/listen").await.sse();
     let stopping = tokio::spawn(gate.stop());
+    assert_eq!(silent.message().await["method"], "notifications/subscriptions/acknowledged");
+    for stream in [&mut stream, &mut silent] {
+        assert_eq!(stream.message().await["method"], "notifications/cancelled");
+        assert_eq!(stream.message().await["result"]["resultType"], "complete");
+    }
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_that_the_server_ends_unacknowledged_is_acknowledged_and_cancelled_first() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    upstream.held("subscriptions/listen").await.result(r#"{"resultType":"complete"}"#);
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(stream.message().await["method"], "notifications/cancelled");
     assert_eq!(stream.message().await["result"]["resultType"], "complete");
-    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_to_what_another_extension_tells_goes_up_without_tasks_of_taskgate() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    let wanted = json!({ "taskIds": [task], "com.example/events": true });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": wanted }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let sent = theirs.seen.json()["params"]["notifications"].clone();
+    assert_eq!(sent, json!({ "com.example/events": true }));
+    notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": sent })).await;
+    let honoured = stream.message().await["params"]["notifications"].clone();
+    assert_eq!(honoured, json!({ "com.example/events": true, "taskIds": [task] }));
 }
 
 #[tokio::test]

@@ -135,7 +135,11 @@ async fn a_subscription_that_the_server_tears_down_ends_and_hides_no_log_message
         let mut call = client.stream("tools/call", json!({ "name": "log", "arguments": {}, "_meta": level }));
         assert_eq!(call.message().await["params"]["data"], "here");
         client.call("tear_down").await;
+        let torn_down = stream.message().await;
+        assert_eq!(torn_down["method"], "notifications/cancelled", "{torn_down}");
+        assert_eq!(torn_down["params"]["_meta"], acknowledged["params"]["_meta"]);
         let end = stream.message().await;
+        assert_eq!(end["id"], torn_down["params"]["requestId"]);
         assert_eq!(end["result"]["resultType"], "complete");
         assert_eq!(end["result"]["_meta"], acknowledged["params"]["_meta"]);
     }
