@@ -221,16 +221,18 @@ async fn a_call_that_runs_when_taskgate_stops_is_answered() {
 
 #[tokio::test]
 async fn a_method_that_the_server_does_not_know_is_404() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    upstream.hold("prompts/list");
-    let client = Modern::plain(&gate.url);
-    let listing = tokio::spawn(async move { client.refusal("prompts/list", json!({})).await });
-    upstream.held("prompts/list").await.error(r#"{"code":-32601,"message":"Method not found"}"#);
-    assert_eq!(soon(listing).await.unwrap(), (404, -32601, "Method not found".to_owned()));
-    // An unknown tool is none.
-    let client = Modern::plain(&gate.url);
-    let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
-    upstream.held("slow").await.error(r#"{"code":-32601,"message":"Unknown tool"}"#);
-    assert_eq!(soon(calling).await.unwrap(), (200, -32601, "Unknown tool".to_owned()));
+    // Where there are tools, it is the tool that is not known.
+    for (capabilities, call_status) in [(json!({ "tools": {} }), 200), (json!({ "prompts": {} }), 404)] {
+        let upstream = Upstream::start(Options { capabilities, ..Options::default() }).await;
+        let gate = Gate::before(&upstream).await;
+        upstream.hold("prompts/list");
+        let client = Modern::plain(&gate.url);
+        let listing = client.clone();
+        let listing = tokio::spawn(async move { listing.refusal("prompts/list", json!({})).await });
+        upstream.held("prompts/list").await.error(r#"{"code":-32601,"message":"Method not found"}"#);
+        assert_eq!(soon(listing).await.unwrap(), (404, -32601, "Method not found".to_owned()));
+        let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "slow" })).await });
+        upstream.held("slow").await.error(r#"{"code":-32601,"message":"Unknown"}"#);
+        assert_eq!(soon(calling).await.unwrap(), (call_status, -32601, "Unknown".to_owned()));
+    }
 }

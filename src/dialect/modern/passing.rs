@@ -111,7 +111,10 @@ impl Run {
         }
         match ending {
             Ok(response) => {
-                let status = status.unwrap_or_else(|| status_of(&response));
+                let status = status.unwrap_or_else(|| match status_of(&response) {
+                    StatusCode::NOT_FOUND if self.may_lack_tool() => StatusCode::OK,
+                    status => status,
+                });
                 let document = match self.request.method {
                     Method::Discover => self.discovered(&response),
                     _ => Ok(hosts::with_tools(

@@ -30,7 +30,7 @@ use crate::{
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
-    wire::{Asks, Message, Method, Parts, RpcError, params::given_token},
+    wire::{Asks, Message, Method, Parts, RpcError, object::Members, params::given_token},
 };
 
 /// Why a state of an earlier process is not good any more.
@@ -314,6 +314,12 @@ impl Run {
         self.lease.pooled.generation.is_modern()
     }
 
+    /// Returns whether a server that says it does not know the method may mean the tool, as many do.
+    pub(super) fn may_lack_tool(&self) -> bool {
+        let declared = Members::parse(&self.lease.pooled.facts.capabilities);
+        self.request.method == Method::ToolsCall && declared.is_ok_and(|declared| declared.get("tools").is_some())
+    }
+
     pub(super) async fn end(&mut self, ending: ExchangeEnd) -> Over {
         if self.passes() {
             return Box::pin(self.end_as_answered(ending)).await;
@@ -340,9 +346,7 @@ impl Run {
                 match modern {
                     Ok(document) => {
                         let document = hosts::with_tools(document, &self.request, &self.lease, self.asked_at);
-                        // Many servers say of an unknown tool that it is an unknown method.
-                        let is_tool = self.request.method == Method::ToolsCall;
-                        let status = if !is_tool && translate::is_unknown_method(&response) {
+                        let status = if translate::is_unknown_method(&response) && !self.may_lack_tool() {
                             StatusCode::NOT_FOUND
                         } else {
                             StatusCode::OK
