@@ -27,7 +27,7 @@ use crate::{
 
 /// How many resources and tasks one subscription may name.
 const MAX_NAMED: usize = 256;
-/// The members of a filter.
+/// The members of a filter that taskgate knows.
 const KNOWN: [&str; 5] =
     ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions", "taskIds"];
 /// How long a subscription waits for the GET stream on which its server tells changes.
@@ -43,7 +43,7 @@ pub(super) struct Filter {
     pub(super) tasks: Vec<TaskId>,
     /// How many tasks it names by ids that taskgate does not give.
     pub(super) others: usize,
-    /// How much it wants that only a server with another extension tells.
+    /// How many of its members are those of other extensions.
     more: usize,
 }
 

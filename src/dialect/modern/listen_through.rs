@@ -106,8 +106,9 @@ impl Subscription {
                         let has_ended_it = ending.as_ref().is_ok_and(|it| matches!(it.outcome(), Some((Outcome::Result, _))));
                         if has_ended_it && !acknowledged {
                             self.acknowledge("{}").await;
+                            acknowledged = true;
                         }
-                        if has_ended_it || acknowledged {
+                        if acknowledged {
                             tell_torn_down(&self.request.id, &self.to, "the subscription has ended at the server");
                         }
                         if acknowledged || !ending.as_ref().is_ok_and(is_unknown_method) {
@@ -167,7 +168,7 @@ impl Subscription {
                 .await;
         }
         if subscription(&message).is_none() || message.method() == Method::Cancelled {
-            // On a channel that calls share it may belong to one of them.
+            // On a channel that calls share it may belong to one of them. What ends the subscription, the link has taken.
             return;
         }
         if message.method_name() == "notifications/tasks" && !self.is_of_server(&message) {

@@ -33,7 +33,7 @@ pub(super) struct Registry {
     unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
-    /// Calls that nobody waits for any more and that the child has not answered: it may still ask in their course.
+    /// The calls that were given up and that the child has not answered. It may still ask because of one.
     given_up: BTreeSet<u64>,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
