@@ -33,7 +33,7 @@ pub(super) struct Registry {
     unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
-    /// The calls that were given up and that the child has not answered. It may still ask because of one.
+    /// Those of the calls that were removed here that the child has not answered. It may still ask because of one.
     given_up: BTreeSet<u64>,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
@@ -52,6 +52,8 @@ struct SharedCall {
     number: u64,
     /// Whether the session has cancelled it.
     cancelled: bool,
+    /// Whether the child may ask in the course of it, as far as is known.
+    asks: bool,
 }
 
 /// A session on the child.
@@ -120,10 +122,10 @@ impl Registry {
             left.subscriptions.push((ours, uri));
         }
         for (number, ours) in calls {
-            if inbound.exchanges.is_in_flight(number) {
+            let call = self.calls.remove(&ours);
+            if call.as_ref().is_some_and(|call| call.asks && inbound.exchanges.may_have_asked(number)) {
                 remember(&mut self.given_up, ours);
             }
-            let call = self.calls.remove(&ours);
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
                 left.calls.push(ours);
             }
@@ -216,12 +218,14 @@ impl Registry {
         if caller.calls.len() >= caller.sweep_at {
             // Calls that were cancelled never get a response.
             for (_, ours) in caller.calls.extract_if(|number, _| !caller.inbound.exchanges.is_open(*number)) {
-                self.calls.remove(&ours);
+                if self.calls.remove(&ours).is_some_and(|call| call.asks) {
+                    remember(&mut self.given_up, ours);
+                }
             }
             caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
         }
         caller.calls.insert(number, ours);
-        self.calls.insert(ours, SharedCall { seat, number, cancelled: false });
+        self.calls.insert(ours, SharedCall { seat, number, cancelled: false, asks: true });
         Some(ours)
     }
 
@@ -244,10 +248,9 @@ impl Registry {
     pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
         let caller = self.seats.get(&seat)?;
         let ours = *caller.calls.get(&number)?;
-        if caller.inbound.exchanges.may_have_asked(number) {
-            remember(&mut self.given_up, ours);
-        }
-        self.calls.get_mut(&ours)?.cancelled = true;
+        let asks = caller.inbound.exchanges.may_have_asked(number);
+        let call = self.calls.get_mut(&ours)?;
+        (call.cancelled, call.asks) = (true, asks);
         Some(ours)
     }
 
@@ -290,10 +293,19 @@ impl Registry {
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
         let first = self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()));
         let (seat, inbound) = first.ok_or("no client is there to be asked")?;
-        if inbound.pooled && !self.given_up.is_empty() {
+        if inbound.pooled && self.has_given_up() {
             return Err("a call was given up, and nothing says whether this is asked in the course of it");
         }
         Ok((seat, inbound))
+    }
+
+    /// Returns whether the child may still ask because of a call that nobody waits for any more.
+    fn has_given_up(&self) -> bool {
+        let is_given_up = |call: &SharedCall| {
+            let exchanges = self.seats.get(&call.seat).map(|seat| &seat.inbound.exchanges);
+            call.asks && exchanges.is_some_and(|all| all.may_have_asked(call.number) && !all.is_in_flight(call.number))
+        };
+        !self.given_up.is_empty() || self.calls.values().any(is_given_up)
     }
 
     /// Returns the session that got a request that the child withdraws.

@@ -31,9 +31,10 @@ fn call(registry: &mut Registry, seat: u64, purpose: Purpose) -> (u64, Exchange)
     (registry.call(seat, exchange.number).unwrap(), exchange)
 }
 
-fn answer(registry: &Registry, seat: u64, number: u64) {
+fn answer(registry: &mut Registry, ours: u64) {
+    let (inbound, number) = registry.end(ours).unwrap();
     let response = Message::parse(result_response(&number.to_string(), "{}")).unwrap();
-    registry.seats[&seat].inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(response)));
+    inbound.exchanges.end(number, Ok(UpstreamResponse::Whole(response)));
 }
 
 fn asked(registry: &Registry) -> Option<u64> {
@@ -73,33 +74,44 @@ fn while_calls_of_others_run_no_client_without_a_session_is_asked_what_may_be_th
     let modern = || Inbound { pooled: true, ..inbound() };
     let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
     let legacy = registry.join(inbound()).unwrap();
-    let (_, of_ann) = call(&mut registry, ann, Purpose::Foreground);
+    let (of_ann, _hers) = call(&mut registry, ann, Purpose::Foreground);
     assert_eq!(asked(&registry), Some(ann));
-    let (_, of_bob) = call(&mut registry, bob, Purpose::Foreground);
+    let (of_bob, _his) = call(&mut registry, bob, Purpose::Foreground);
     assert_eq!(asked(&registry), None, "it may be hers or his");
-    answer(&registry, ann, of_ann.number);
+    answer(&mut registry, of_ann);
     assert_eq!(asked(&registry), Some(bob));
     let (_, _of_legacy) = call(&mut registry, legacy, Purpose::Background);
     assert_eq!(asked(&registry), None, "nor with a session");
-    answer(&registry, bob, of_bob.number);
+    answer(&mut registry, of_bob);
     assert_eq!(asked(&registry), Some(legacy));
 }
 
 #[test]
 fn after_a_call_that_was_given_up_no_client_without_a_session_is_asked_what_may_be_of_that_call() {
-    for leaves in [false, true] {
+    for how in ["is about to be cancelled", "is cancelled", "is swept", "fails", "leaves"] {
         let mut registry = Registry::new();
         let modern = || Inbound { pooled: true, ..inbound() };
         let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
         let (ours, of_ann) = call(&mut registry, ann, Purpose::Foreground);
         let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
-        if leaves {
-            registry.leave(ann);
-        } else {
-            assert_eq!(registry.seats[&ann].inbound.exchanges.cancelling(of_ann.number), Some(false));
+        let exchanges = Arc::clone(&registry.seats[&ann].inbound.exchanges);
+        match how {
+            "leaves" => drop(registry.leave(ann)),
+            "fails" => exchanges.end(of_ann.number, Err(Failure::ClientTooSlow)),
+            _ => assert_eq!(exchanges.cancelling(of_ann.number), Some(false)),
+        }
+        if matches!(how, "is cancelled" | "is swept") {
             assert_eq!(registry.cancel(ann, of_ann.number), Some(ours));
         }
-        assert_eq!(asked(&registry), None, "it may be hers");
+        if how == "is swept" {
+            exchanges.cancel(of_ann.number);
+            let others: Vec<_> = (0..SWEEP_FROM).map(|_| call(&mut registry, ann, Purpose::Foreground)).collect();
+            assert!(!registry.calls.contains_key(&ours));
+            for (ours, _) in &others {
+                answer(&mut registry, *ours);
+            }
+        }
+        assert_eq!(asked(&registry), None, "{how}: it may be hers");
         registry.end(ours);
         assert_eq!(asked(&registry), Some(bob), "the child has answered");
     }
