@@ -161,14 +161,17 @@ impl Subscription {
     /// Passes on what the server tells.
     async fn tell(&mut self, message: Message, acknowledged: &mut bool) {
         if message.method_name() == "notifications/subscriptions/acknowledged" {
-            *acknowledged = true;
+            if std::mem::replace(acknowledged, true) {
+                return;
+            }
             let params = message.params().and_then(|params| Members::parse(params).ok());
             return self
                 .acknowledge(params.as_ref().and_then(|params| params.get("notifications")).unwrap_or("{}"))
                 .await;
         }
-        if subscription(&message).is_none() || message.method() == Method::Cancelled {
-            // On a channel that calls share it may belong to one of them. What ends the subscription, the link has taken.
+        if !*acknowledged || subscription(&message).is_none() || message.method() == Method::Cancelled {
+            // Nothing comes before the acknowledgement. On a channel that calls share it may belong to one of them. What
+            // ends the subscription, the link has taken.
             return;
         }
         if message.method_name() == "notifications/tasks" && !self.is_of_server(&message) {

@@ -110,6 +110,26 @@ async fn a_client_that_closes_its_subscription_closes_the_one_at_the_server_and_
 }
 
 #[tokio::test]
+async fn a_subscription_is_acknowledged_once_and_tells_nothing_before_whatever_the_server_does() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let acknowledgement = "notifications/subscriptions/acknowledged";
+    notify(&theirs, "notifications/tools/list_changed", json!({})).await;
+    for _ in 0..2 {
+        notify(&theirs, acknowledgement, json!({ "notifications": { "toolsListChanged": true } })).await;
+    }
+    notify(&theirs, "notifications/tools/list_changed", json!({})).await;
+    theirs.result(r#"{"resultType":"complete"}"#).await;
+    for method in [acknowledgement, "notifications/tools/list_changed", "notifications/cancelled"] {
+        assert_eq!(stream.message().await["method"], method);
+    }
+    assert_eq!(stream.message().await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn a_subscription_that_the_server_ends_unacknowledged_is_acknowledged_and_cancelled_first() {
     let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
     let gate = Gate::before(&upstream).await;
