@@ -98,14 +98,18 @@ async fn the_call_of_a_task_waits_for_a_child_that_does_not_read_until_it_does()
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_and_is_not_called_later() {
-    let (children, _gate, client, child) = stalled("[tasks]\ntimeout = \"300ms\"").await;
-    let task = client.create_id("hold").await;
-    let failed = client.until(&task, "failed").await;
-    assert!(failed["statusMessage"].as_str().unwrap().contains("timeout = 300ms is over"), "{failed}");
-    children.touch("awake");
-    assert_eq!(text_of(&client, "pid").await, child.pid);
-    assert!(!child.lines().iter().any(|line| line.contains("hold")), "{:?}", child.lines().len());
+async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_and_is_neither_called_nor_cancelled_there()
+ {
+    for shared in ["", "[[upstream]]\nshared = true"] {
+        let (children, _gate, client, child) = stalled(&format!("[tasks]\ntimeout = \"300ms\"\n{shared}")).await;
+        let task = client.create_id("hold").await;
+        let failed = client.until(&task, "failed").await;
+        assert!(failed["statusMessage"].as_str().unwrap().contains("timeout = 300ms is over"), "{failed}");
+        children.touch("awake");
+        assert_eq!(text_of(&client, "pid").await, child.pid);
+        let lines = child.lines();
+        assert!(!lines.iter().any(|line| line.contains("hold") || line.contains("cancelled")), "{:?}", lines.len());
+    }
 }
 
 #[tokio::test]

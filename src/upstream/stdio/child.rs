@@ -124,6 +124,11 @@ impl Child {
         child
     }
 
+    /// Returns the path of the upstream.
+    pub(super) fn upstream(&self) -> &str {
+        self.roster.upstream.as_str()
+    }
+
     /// Queues a notification, or an answer to a request of the child.
     ///
     /// # Errors
@@ -154,6 +159,11 @@ impl Child {
                 exchanges.end(number, Err(child.failure(NotTaken::Closed)));
             }
         }))
+    }
+
+    /// Takes back a call that still waits, by the number of its class. Returns whether it did: then the child never gets it.
+    pub(super) fn withdraw(&self, sender: SenderId, number: u64) -> bool {
+        self.queue.withdraw(sender, number)
     }
 
     /// Drops what waits of a sender that has gone, except for its answers and its requests about subscriptions. Returns

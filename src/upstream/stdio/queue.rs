@@ -230,16 +230,23 @@ impl StdinQueue {
         calls
     }
 
-    /// Takes a call out of its sender's line. What waits in another line is not a call, and stays.
-    fn withdraw(&self, sender: SenderId, ticket: u64) {
+    /// Takes the call of that number out of its sender's line. Returns whether it was there: then it is never written.
+    pub(super) fn withdraw(&self, sender: SenderId, number: u64) -> bool {
+        let meant = [MessageClass::Call(number), MessageClass::Task(number)];
+        self.take_out(sender, |entry| meant.contains(&entry.class))
+    }
+
+    /// Takes a message out of its sender's line. What waits in another line is not a call, and stays.
+    fn take_out(&self, sender: SenderId, is_meant: impl Fn(&QueuedMessage) -> bool) -> bool {
         let mut state = self.state.lock();
-        let Some(backlog) = state.backlogs.get_mut(&sender) else { return };
-        let Some(at) = backlog.entries.iter().position(|entry| entry.ticket == ticket) else { return };
-        let Some(entry) = backlog.entries.remove(at) else { return };
+        let Some(backlog) = state.backlogs.get_mut(&sender) else { return false };
+        let Some(at) = backlog.entries.iter().position(is_meant) else { return false };
+        let Some(entry) = backlog.entries.remove(at) else { return false };
         backlog.let_go(&entry);
         state.tidy(sender);
         drop(state);
         self.observer.emit(events::WaitsForChild::less(entry.size()));
+        true
     }
 }
 
@@ -252,7 +259,7 @@ impl QueuedCall {
 
 impl Drop for QueuedCall {
     fn drop(&mut self) {
-        self.queue.withdraw(self.sender, self.ticket);
+        self.queue.take_out(self.sender, |entry| entry.ticket == self.ticket);
     }
 }
 
