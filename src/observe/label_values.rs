@@ -82,6 +82,7 @@ const QUESTIONS_REFUSED: &[&str] = &[
     "parked_calls",
     "sessionless_requests",
     "ended",
+    "unattributed",
 ];
 /// Why lines are not in the log.
 const LOG_LINES_LOST: &[&str] = &["rate", "full", "unwritable"];

@@ -1,6 +1,6 @@
 //! What passes between taskgate and stdio children.
 
-use crate::observe::{Event, Metrics};
+use crate::observe::{Event, Metrics, metrics::ReasonLabels};
 
 /// More or fewer bytes wait for a stdio child to read them.
 #[derive(Debug)]
@@ -68,5 +68,22 @@ impl Event for UnattributedNotification {
     fn tell(&self, metrics: &Metrics) {
         metrics.unattributed_notifications.inc();
         tracing::debug!("a notification of a shared child process was dropped: it may be for any session");
+    }
+}
+
+/// A shared stdio child asked something that no client was asked.
+#[derive(Debug)]
+pub struct UnattributedQuestion<'a> {
+    /// The path of the upstream.
+    pub upstream: &'a str,
+    /// Why nobody was asked.
+    pub why: &'a str,
+}
+
+impl Event for UnattributedQuestion<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        let Self { upstream, why } = self;
+        metrics.questions_refused.get_or_create(&ReasonLabels { reason: "unattributed" }).inc();
+        tracing::info!(upstream, why, "a question of a shared child process was refused");
     }
 }

@@ -9,7 +9,7 @@ mod restart;
 mod tasks;
 mod upstreams;
 
-pub use children::{NotAMessage, UnattributedNotification, WaitsForChild};
+pub use children::{NotAMessage, UnattributedNotification, UnattributedQuestion, WaitsForChild};
 pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
     SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,

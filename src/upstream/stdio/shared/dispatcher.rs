@@ -91,6 +91,7 @@ impl Dispatcher {
             Ok(asked) => asked,
             Err(why) => {
                 drop(registry);
+                self.observer.emit(events::UnattributedQuestion { upstream: child.upstream(), why });
                 return refuse(&RpcError::internal(why));
             }
         };

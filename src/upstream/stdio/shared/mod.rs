@@ -2,6 +2,7 @@
 
 mod belongings;
 mod dispatcher;
+mod given_up;
 mod link;
 mod questions;
 mod registry;

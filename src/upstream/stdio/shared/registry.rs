@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
-use super::{belongings::Belongings, questions::Questions};
+use super::{belongings::Belongings, given_up::GivenUp, questions::Questions};
 use crate::{
     upstream::{Failure, Inbound, Purpose},
     wire::Message,
@@ -12,9 +12,8 @@ use crate::{
 
 /// From this many calls of a session on, calls that ended without a response are removed.
 const SWEEP_FROM: usize = 64;
-/// How many calls that were given up, and how many of taskgate's own requests that end subscriptions, are known by their
-/// numbers until the child answers.
-const MAX_UNANSWERED: usize = 1 << 16;
+/// How many of taskgate's own requests that end subscriptions are known by their numbers until the child answers.
+const MAX_UNSUBSCRIBING: usize = 1 << 16;
 
 /// The sessions on one child, their calls, and the child's own requests.
 #[derive(Debug)]
@@ -33,8 +32,8 @@ pub(super) struct Registry {
     unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
-    /// Those of the calls that were removed here that the child has not answered. It may still ask because of one.
-    given_up: BTreeSet<u64>,
+    /// Those of the calls that were removed here that the child has not answered.
+    given_up: GivenUp,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
     /// How many sessions there are.
@@ -87,7 +86,7 @@ impl Registry {
             belongings: Belongings::default(),
             unsubscribing: BTreeSet::new(),
             greeting: None,
-            given_up: BTreeSet::new(),
+            given_up: GivenUp::default(),
             closed: false,
             count: watch::Sender::new(0),
             joined: 0,
@@ -118,13 +117,16 @@ impl Registry {
         let mut left = LeftBehind::default();
         for uri in self.belongings.forget(seat) {
             let ours = self.number();
-            remember(&mut self.unsubscribing, ours);
+            self.unsubscribing.insert(ours);
+            if self.unsubscribing.len() > MAX_UNSUBSCRIBING {
+                self.unsubscribing.pop_first();
+            }
             left.subscriptions.push((ours, uri));
         }
         for (number, ours) in calls {
             let call = self.calls.remove(&ours);
             if call.as_ref().is_some_and(|call| call.asks && inbound.exchanges.may_have_asked(number)) {
-                remember(&mut self.given_up, ours);
+                self.given_up.add(ours, inbound.pooled);
             }
             if call.is_some_and(|call| !call.cancelled) && inbound.exchanges.is_open(number) {
                 left.calls.push(ours);
@@ -219,13 +221,14 @@ impl Registry {
             // Calls that were cancelled never get a response.
             for (_, ours) in caller.calls.extract_if(|number, _| !caller.inbound.exchanges.is_open(*number)) {
                 if self.calls.remove(&ours).is_some_and(|call| call.asks) {
-                    remember(&mut self.given_up, ours);
+                    self.given_up.add(ours, caller.inbound.pooled);
                 }
             }
             caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
         }
         caller.calls.insert(number, ours);
-        self.calls.insert(ours, SharedCall { seat, number, cancelled: false, asks: true });
+        let asks = caller.inbound.exchanges.may_have_asked(number);
+        self.calls.insert(ours, SharedCall { seat, number, cancelled: false, asks });
         Some(ours)
     }
 
@@ -237,7 +240,7 @@ impl Registry {
 
     /// Removes and returns the call that a response ends.
     pub(super) fn end(&mut self, ours: u64) -> Option<(Inbound, u64)> {
-        self.given_up.remove(&ours);
+        self.given_up.remove(ours);
         let SharedCall { seat, number, .. } = self.calls.remove(&ours)?;
         let caller = self.seats.get_mut(&seat)?;
         caller.calls.remove(&number);
@@ -257,7 +260,7 @@ impl Registry {
     /// Forgets calls of a session that has gone: the child has never got them.
     pub(super) fn were_not_sent(&mut self, ours: &[u64]) {
         for ours in ours {
-            self.given_up.remove(ours);
+            self.given_up.remove(*ours);
         }
     }
 
@@ -293,19 +296,22 @@ impl Registry {
         let rank = |(id, seat): &(&u64, &Seat)| (newest(seat), runs(seat), seat.inbound.listener.has_reader(), **id);
         let first = self.seats.iter().max_by_key(rank).map(|(seat, asked)| (*seat, asked.inbound.clone()));
         let (seat, inbound) = first.ok_or("no client is there to be asked")?;
-        if inbound.pooled && self.has_given_up() {
+        if self.may_be_of_given_up(inbound.pooled) {
             return Err("a call was given up, and nothing says whether this is asked in the course of it");
         }
         Ok((seat, inbound))
     }
 
-    /// Returns whether the child may still ask because of a call that nobody waits for any more.
-    fn has_given_up(&self) -> bool {
-        let is_given_up = |call: &SharedCall| {
-            let exchanges = self.seats.get(&call.seat).map(|seat| &seat.inbound.exchanges);
-            call.asks && exchanges.is_some_and(|all| all.may_have_asked(call.number) && !all.is_in_flight(call.number))
+    /// Returns whether what the child asks may be of a call that nobody waits for any more, and either that call's client
+    /// or the one to be asked, if that is `pooled`, has no session.
+    fn may_be_of_given_up(&self, pooled: bool) -> bool {
+        let counts = |call: &SharedCall| {
+            self.seats.get(&call.seat).is_some_and(|Seat { inbound, .. }| {
+                let (calls, number) = (&inbound.exchanges, call.number);
+                call.asks && (pooled || inbound.pooled) && calls.may_have_asked(number) && !calls.is_in_flight(number)
+            })
         };
-        !self.given_up.is_empty() || self.calls.values().any(is_given_up)
+        self.given_up.concern(pooled) || self.calls.values().any(counts)
     }
 
     /// Returns the session that got a request that the child withdraws.
@@ -324,15 +330,6 @@ impl Registry {
         };
         let mut open = self.calls.iter().filter(|(_, call)| may_be_answered(call)).map(|(ours, _)| *ours);
         open.next().filter(|_| open.next().is_none() && self.joined == 1)
-    }
-}
-
-/// Adds a number to those that wait for an answer of the child. One that never answers makes them no more than
-/// [`MAX_UNANSWERED`].
-fn remember(numbers: &mut BTreeSet<u64>, ours: u64) {
-    numbers.insert(ours);
-    if numbers.len() > MAX_UNANSWERED {
-        numbers.pop_first();
     }
 }
 
