@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     client::{Modern, VERSION},
-    kit::{Client, Gate, Upstream, eventually, soon, within},
+    kit::{Client, Gate, SseUpstream, Upstream, eventually, soon, within},
 };
 
 const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
@@ -51,6 +51,24 @@ async fn a_session_that_the_server_has_forgotten_makes_room_for_the_one_in_its_p
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     client.until(task["taskId"].as_str().unwrap(), "completed").await;
     assert_eq!(upstream.count("initialize"), 3);
+}
+
+#[tokio::test]
+async fn a_call_goes_to_another_session_where_a_server_over_http_and_sse_has_forgotten_its_own_and_keeps_the_stream_open()
+ {
+    for (status, why) in [(404, "Could not find session"), (400, "No transport found for sessionId")] {
+        let server = SseUpstream::new().await;
+        server.hold("refused");
+        let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
+        let client = Modern::plain(&gate.url);
+        let calling = tokio::spawn(async move { client.call("refused").await });
+        server.held("refused").await.status(status, &[], why);
+        let again = server.held("refused").await;
+        server.answer(&again.seen, r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+        again.status(202, &[], "Accepted");
+        assert_eq!(soon(calling).await.unwrap()["content"][0]["text"], "done");
+        assert_eq!(server.count("initialize"), 2);
+    }
 }
 
 /// A task at once, and the server before which it runs.

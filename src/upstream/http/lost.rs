@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// How servers made after the SDKs or their examples say with status 400 that they do not know a session.
-const UNKNOWN: [&str; 9] = [
+const UNKNOWN: [&str; 10] = [
     "no valid session",
     "invalid session",
     "unknown session",
@@ -20,6 +20,8 @@ const UNKNOWN: [&str; 9] = [
     "session not found",
     "no session found",
     "no such session",
+    // Over HTTP+SSE.
+    "no transport found for session",
     // A server with one transport, which has begun anew.
     "server not initialized",
 ];
@@ -57,7 +59,7 @@ impl HttpSession {
 
 /// Returns whether a server says with status 400 that it does not know the session, by a text or by an error that
 /// answers no request.
-fn speaks_of_no_session(failure: &Failure) -> bool {
+pub(super) fn speaks_of_no_session(failure: &Failure) -> bool {
     let Failure::Http(error) = failure else { return false };
     if error.status != StatusCode::BAD_REQUEST {
         return false;
@@ -99,6 +101,7 @@ mod tests {
         assert!(!speaks(400, r#"{"id":7,"error":{"message":"Invalid session ID"}}"#.to_owned()), "it may have run");
         assert!(!says(400, "null", "The session was closed"), "the request may have run");
         assert!(says(400, "null", "Bad Request: No valid session ID provided"));
+        assert!(speaks(400, "No transport found for sessionId".to_owned()));
         assert!(says(400, "null", "Session not found"));
         assert!(says(400, "null", "Bad Request: Server not initialized"));
         assert!(!says(400, "7", "No valid session ID provided"), "it answers a request");

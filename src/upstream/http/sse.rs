@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration, vec};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Uri,
+    HeaderMap, HeaderValue, Method, Request, StatusCode, Uri,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::Full;
@@ -16,6 +16,7 @@ use super::{
     AnswerBody, SEND_TIMEOUT, Server,
     body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
+    lost::speaks_of_no_session,
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
@@ -42,7 +43,7 @@ struct SseSession {
     inbound: Inbound,
     /// Where messages go by POST, once the stream is open.
     endpoint: OnceCell<Uri>,
-    /// Cancelled when the stream has ended, and with it the session.
+    /// Cancelled when the stream has ended, and with it the session, or when the server says that it has forgotten it.
     lost: CancellationToken,
     /// Cancelled when this side has ended the session.
     closed: CancellationToken,
@@ -68,6 +69,9 @@ impl Link for SseLink {
             let Outgoing { number, message, headers, .. } = outgoing;
             // The response comes on the stream.
             if let Err(failure) = session.post(message, headers).await {
+                if session.inbound.pooled && matches!(failure, Failure::SessionLost) {
+                    session.inbound.exchanges.refused(number);
+                }
                 session.inbound.exchanges.end(number, Err(failure));
             }
         }))
@@ -115,7 +119,16 @@ impl SseSession {
         headers.insert(ACCEPT, HeaderValue::from_static("*/*"));
         let response = self.server.ask(request(Method::POST, endpoint, headers, message)).await?;
         if !response.status().is_success() {
-            return Err(self.server.refusal(response).await);
+            let is_unknown = response.status() == StatusCode::NOT_FOUND;
+            let failure = self.server.refusal(response).await;
+            // Of a client's own session the client gets the answer as it is, and can begin another session.
+            if !self.inbound.pooled || !(is_unknown || speaks_of_no_session(&failure)) {
+                return Err(failure);
+            }
+            // Its stream may stay open for ever, as no answer comes there any more.
+            self.lost.cancel();
+            self.inbound.exchanges.abandon_all(&Failure::SessionLost);
+            return Err(Failure::SessionLost);
         }
         // The body is not a message, but a connection that was read to the end can be used again.
         let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
