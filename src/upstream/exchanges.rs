@@ -213,7 +213,7 @@ impl Exchanges {
 
     /// Notes that an exchange fails, before it leaves the table.
     fn note_given_up(&self, open: &InFlight, failure: &Failure) {
-        self.given_up.fetch_or(!open.apart && failure.leaves_the_server_working(), Ordering::Relaxed);
+        self.given_up.fetch_or(open.may_go_on_after(failure), Ordering::Relaxed);
     }
 
     /// Ends an exchange. Counts and drops a response to an unknown number, which is late or invented.

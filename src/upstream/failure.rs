@@ -152,7 +152,7 @@ impl Failure {
     pub(super) fn leaves_the_server_working(&self) -> bool {
         match self {
             // A gateway may have lost the answer.
-            Self::Http(error) => error.status.is_server_error(),
+            Self::Http(error) => error.status.is_server_error() || error.status == StatusCode::REQUEST_TIMEOUT,
             Self::BadAnswer(_)
             | Self::Incomplete(_)
             | Self::TooLarge(_)

@@ -178,8 +178,11 @@ impl Inbound {
             Kind::Notification if message.method().is_change() => self.fallback(Some(Purpose::Foreground)),
             // A task must not get what may belong to another task.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),
-            // A server that could not read a request's id answers the only request in flight.
-            Kind::Response if could_not_read(&message) => self.exchanges.only_answerable(),
+            // A server that could not read a request's id answers the only request in flight. That is a guess.
+            Kind::Response if could_not_read(&message) => {
+                let guessed = Failure::BadAnswer("an error without an id".to_owned());
+                self.exchanges.only_answerable().inspect(|number| self.exchanges.fails(*number, &guessed))
+            }
             Kind::Response => None,
         };
         self.deliver(message, carrier)

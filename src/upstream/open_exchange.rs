@@ -70,6 +70,13 @@ impl InFlight {
         self.may_be_answered() && !self.apart
     }
 
+    /// Returns whether the server may still ask in its course after this failure. One that has asked was at work,
+    /// whatever HTTP status comes then.
+    pub(super) fn may_go_on_after(&self, failure: &Failure) -> bool {
+        let was_at_work = matches!(failure, Failure::Http(_)) && !self.asked.is_empty();
+        !self.apart && (was_at_work || failure.leaves_the_server_working())
+    }
+
     /// Returns whether a response without an id may be its own.
     pub(super) fn may_be_answered(&self) -> bool {
         !self.cancelled && self.purpose != Purpose::Listening

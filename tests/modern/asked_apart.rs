@@ -101,7 +101,7 @@ async fn a_call_is_asked_in_another_session_than_the_one_of_a_call_that_was_canc
 
 #[tokio::test]
 async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_an_answer() {
-    for failure in ["504", "504 without an id", "202", "cut"] {
+    for failure in ["504", "504 without an id", "504 with its id", "408", "202", "cut"] {
         let (upstream, _gate, client) = house().await;
         let failing = client.clone();
         let failing = tokio::spawn(async move { failing.refusal("tools/call", json!({ "name": "slow" })).await });
@@ -117,12 +117,32 @@ async fn a_question_is_never_that_of_another_call_than_one_that_failed_without_a
                 let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32603,"message":"no answer in time"}}"#;
                 slow.status(504, &[("content-type", "application/json")], error);
             }
+            "504 with its id" => {
+                let error = slow.response(r#""error":{"code":-32603,"message":"no answer in time"}"#);
+                slow.status(504, &[("content-type", "application/json")], &error);
+            }
+            "408" => slow.status(408, &[], "the gateway has not waited"),
             "202" => slow.status(202, &[], ""),
             _ => slow.sse().cut().await,
         }
         assert_eq!(soon(failing).await.unwrap().1, -32603);
         another_call_is_not_asked(&upstream, &client, &stream).await;
     }
+}
+
+#[tokio::test]
+async fn a_question_is_never_that_of_another_call_than_one_that_had_asked_and_was_then_refused() {
+    let (upstream, _gate, client) = house().await;
+    let asking = call(&client);
+    let stream = upstream.get_stream().await;
+    let slow = upstream.held("slow").await;
+    ask(&stream, "q0").await;
+    assert_eq!(soon(asking).await.unwrap()["resultType"], "input_required");
+    // Keeps the session.
+    let mut listening = client.stream("subscriptions/listen", json!({ "notifications": { "toolsListChanged": true } }));
+    listening.message().await;
+    slow.status(400, &[], "bad request");
+    another_call_is_not_asked(&upstream, &client, &stream).await;
 }
 
 #[tokio::test]

@@ -28,7 +28,6 @@ use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedLink, Sending, UpstreamResponse},
     wire::{
         Kind, Message, Version,
-        message::echoed_number,
         received::{Received, last_mistake, receive},
         sse::Decoder,
     },
@@ -305,12 +304,10 @@ impl HttpSession {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
         if let Failure::Http(error) = &failure {
             self.inbound.exchanges.has_status(number, error.status);
-        }
-        let response = rpc_error_in(&failure);
-        if response.as_ref().is_some_and(|response| response.id().and_then(echoed_number) != Some(number)) {
-            // Perhaps the word of a gateway.
+            // It may be the word of a gateway, whatever id it has.
             self.inbound.exchanges.fails(number, &failure);
         }
+        let response = rpc_error_in(&failure);
         self.inbound.exchanges.end(number, response.map(UpstreamResponse::Whole).ok_or(failure));
     }
 

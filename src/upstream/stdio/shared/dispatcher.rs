@@ -68,7 +68,7 @@ impl Dispatcher {
         };
         let ended = ours.and_then(|ours| {
             registry.answered(ours, response);
-            registry.end(ours)
+            if number.is_some() { registry.end(ours) } else { registry.end_by_guess(ours) }
         });
         drop(registry);
         match ended {

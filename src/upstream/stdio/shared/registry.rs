@@ -247,6 +247,16 @@ impl Registry {
         Some((caller.inbound.clone(), number))
     }
 
+    /// Does the same where the response has no id, so that it may be about something else.
+    pub(super) fn end_by_guess(&mut self, ours: u64) -> Option<(Inbound, u64)> {
+        let asks = self.calls.get(&ours).is_some_and(|call| call.asks);
+        let ended = self.end(ours)?;
+        if asks {
+            self.given_up.add(ours, ended.0.pooled);
+        }
+        Some(ended)
+    }
+
     /// Marks a session's call as cancelled. Returns the child's number for it.
     pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
         let caller = self.seats.get(&seat)?;
@@ -265,15 +275,18 @@ impl Registry {
     }
 
     /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
-    /// flight, or all if none has any. `None` if several have: it may concern just one of them.
+    /// flight, or all if none has any, but none that must not hear of a call that was given up. `None` if several have
+    /// calls in flight: it may concern just one of them.
     pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
         let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.may_tell(*number));
         let mut callers = self.seats.values().filter(runs);
-        match (callers.next(), callers.next()) {
-            (None, _) => Some(self.sessions()),
-            (Some(seat), None) => Some(vec![seat.inbound.clone()]),
-            (Some(_), Some(_)) => None,
-        }
+        let mut concerned = match (callers.next(), callers.next()) {
+            (None, _) => self.sessions(),
+            (Some(seat), None) => vec![seat.inbound.clone()],
+            (Some(_), Some(_)) => return None,
+        };
+        concerned.retain(|inbound| !self.may_be_of_given_up(inbound.pooled));
+        Some(concerned)
     }
 
     /// Returns the session that gets a request of the child, which does not say whose call has caused it.
@@ -302,8 +315,8 @@ impl Registry {
         Ok((seat, inbound))
     }
 
-    /// Returns whether what the child asks may be of a call that nobody waits for any more, and either that call's client
-    /// or the one to be asked, if that is `pooled`, has no session.
+    /// Returns whether what the child asks or tells may be of a call that nobody waits for any more, and either that call's
+    /// client or the one to hear of it, if that is `pooled`, has no session.
     fn may_be_of_given_up(&self, pooled: bool) -> bool {
         let counts = |call: &SharedCall| {
             self.seats.get(&call.seat).is_some_and(|Seat { inbound, .. }| {

@@ -145,6 +145,44 @@ fn no_question_may_be_of_a_call_that_the_child_never_got_or_in_the_course_of_whi
 }
 
 #[test]
+fn an_error_without_an_id_leaves_a_call_that_may_still_ask() {
+    let mut registry = Registry::new();
+    let modern = || Inbound { pooled: true, ..inbound() };
+    let ann = registry.join(modern()).unwrap();
+    let (ours, _of_ann) = call(&mut registry, ann, Purpose::Foreground);
+    assert_eq!(registry.only(), Some(ours));
+    assert!(registry.end_by_guess(ours).is_some());
+    let bob = registry.join(modern()).unwrap();
+    let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
+    assert_eq!(asked(&registry), None, "it may be hers");
+    registry.end(ours);
+    assert_eq!(asked(&registry), Some(bob));
+}
+
+#[test]
+fn nobody_hears_what_may_be_of_a_call_that_was_given_up_if_one_of_the_two_has_no_session() {
+    let mut registry = Registry::new();
+    let [ann, bob] = [true, true].map(|pooled| registry.join(Inbound { pooled, ..inbound() }).unwrap());
+    let legacy = registry.join(inbound()).unwrap();
+    let heard = |registry: &Registry| registry.concerned().map(|concerned| concerned.len());
+    assert_eq!(heard(&registry), Some(3));
+    let (of_legacy, theirs) = call(&mut registry, legacy, Purpose::Foreground);
+    registry.seats[&legacy].inbound.exchanges.cancelling(theirs.number);
+    registry.cancel(legacy, theirs.number);
+    let (of_bob, _his) = call(&mut registry, bob, Purpose::Foreground);
+    registry.seats[&legacy].inbound.exchanges.cancel(theirs.number);
+    assert_eq!(heard(&registry), Some(0), "it may be of a client with a session");
+    answer(&mut registry, of_bob);
+    assert_eq!(heard(&registry), Some(1), "it, and others like it, may hear that");
+    registry.end(of_legacy);
+    let (of_ann, _hers) = call(&mut registry, ann, Purpose::Foreground);
+    registry.leave(ann);
+    assert_eq!(heard(&registry), Some(0));
+    registry.end(of_ann);
+    assert_eq!(heard(&registry), Some(2));
+}
+
+#[test]
 fn a_client_with_a_session_is_asked_after_the_call_of_another_with_a_session_was_given_up() {
     let mut registry = Registry::new();
     let (ann, bob) = (registry.join(inbound()).unwrap(), registry.join(inbound()).unwrap());
