@@ -167,11 +167,7 @@ impl Default for Metrics {
             ),
             issuer_failures: metric(all, "issuer_failures", "Requests to the issuer of tokens without a usable answer"),
             questions: metric(all, "questions", "Requests of upstreams to clients during tasks"),
-            questions_refused: by_reason(
-                all,
-                "questions_refused",
-                "Requests of upstreams that clients were not asked, because of a limit or as the task had ended",
-            ),
+            questions_refused: by_reason(all, "questions_refused", "Requests of upstreams that clients were not asked"),
             question_bytes: metric(all, "question_bytes", "Bytes that open questions of tasks take"),
             unknown_answers: metric(all, "unknown_answers", "Answers to no open question, and refused requestStates"),
             unknown_responses: metric(all, "unknown_responses", "Late or unknown responses of an upstream, dropped"),

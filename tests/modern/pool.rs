@@ -71,6 +71,20 @@ async fn a_call_goes_to_another_session_where_a_server_over_http_and_sse_has_for
     }
 }
 
+#[tokio::test]
+async fn a_server_over_http_and_sse_may_refuse_the_question_for_its_generation_in_any_words() {
+    for (status, why) in [(404, "Not Found"), (400, "Bad Request: Server not initialized")] {
+        let server = SseUpstream::new().await;
+        server.hold("server/discover");
+        let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
+        let client = Modern::plain(&gate.url);
+        let calling = tokio::spawn(async move { client.call("echo").await });
+        server.held("server/discover").await.status(status, &[], why);
+        assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+        assert_eq!(server.count("initialize"), 1);
+    }
+}
+
 /// A task at once, and the server before which it runs.
 async fn slow_task() -> (Upstream, Gate, Modern, String) {
     let upstream = Upstream::sse().await;

@@ -1,7 +1,14 @@
 //! One session over HTTP+SSE, the transport of revision 2024-11-05. The client's messages go by POST to the endpoint
 //! that the server names. Everything that the server sends comes on one stream, which cannot be resumed.
 
-use std::{sync::Arc, time::Duration, vec};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+    vec,
+};
 
 use bytes::Bytes;
 use http::{
@@ -43,6 +50,8 @@ struct SseSession {
     inbound: Inbound,
     /// Where messages go by POST, once the stream is open.
     endpoint: OnceCell<Uri>,
+    /// Whether `initialize` was answered: before that there is no session to be forgotten.
+    agreed: AtomicBool,
     /// Cancelled when the stream has ended, and with it the session, or when the server says that it has forgotten it.
     lost: CancellationToken,
     /// Cancelled when this side has ended the session.
@@ -52,8 +61,8 @@ struct SseSession {
 impl SseLink {
     /// Creates a link that ends when `closed` is cancelled. The first message opens its stream.
     pub(super) fn new(server: Server, inbound: Inbound, closed: CancellationToken) -> Self {
-        let lost = CancellationToken::new();
-        Self(Arc::new(SseSession { server, inbound, endpoint: OnceCell::new(), lost, closed }))
+        let (endpoint, agreed, lost) = (OnceCell::new(), AtomicBool::new(false), CancellationToken::new());
+        Self(Arc::new(SseSession { server, inbound, endpoint, agreed, lost, closed }))
     }
 
     /// Opens the stream if it is not open.
@@ -89,7 +98,9 @@ impl Link for SseLink {
 
     fn listen(&self, _headers: HeaderMap) {}
 
-    fn agreed(&self, _version: Version) {}
+    fn agreed(&self, _version: Version) {
+        self.0.agreed.store(true, Ordering::Relaxed);
+    }
 
     /// Its transport is older than the modern generation.
     fn is_modern(&self) {}
@@ -122,12 +133,15 @@ impl SseSession {
             let is_unknown = response.status() == StatusCode::NOT_FOUND;
             let failure = self.server.refusal(response).await;
             // Of a client's own session the client gets the answer as it is, and can begin another session.
-            if !self.inbound.pooled || !(is_unknown || speaks_of_no_session(&failure)) {
+            let may_be_lost = self.inbound.pooled && self.agreed.load(Ordering::Relaxed);
+            if !may_be_lost || !(is_unknown || speaks_of_no_session(&failure)) {
                 return Err(failure);
             }
-            // Its stream may stay open for ever, as no answer comes there any more.
             self.lost.cancel();
-            self.inbound.exchanges.abandon_all(&Failure::SessionLost);
+            if is_unknown {
+                // The stream may stay open for ever, and no answer comes there any more.
+                self.inbound.exchanges.abandon_all(&Failure::SessionLost);
+            }
             return Err(Failure::SessionLost);
         }
         // The body is not a message, but a connection that was read to the end can be used again.

@@ -1,36 +1,50 @@
 //! The calls on a shared child that nobody waits for any more, and that the child has not answered.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-/// How many of them are known by their numbers.
+/// How many calls of each kind of client are known by their numbers.
 const MAX_KNOWN: usize = 1 << 16;
 
 /// Calls because of which the child may still ask, by its numbers of them.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
-    /// Whether the call is of a client without a session.
-    calls: BTreeMap<u64, bool>,
+    of_sessions: Calls,
+    /// Those of clients without a session.
+    of_pooled: Calls,
+}
+
+#[derive(Debug, Default)]
+struct Calls {
+    known: BTreeSet<u64>,
     /// Whether there were more than [`MAX_KNOWN`], so that one may be left for ever.
     overflowed: bool,
 }
 
+impl Calls {
+    fn are_left(&self) -> bool {
+        self.overflowed || !self.known.is_empty()
+    }
+}
+
 impl GivenUp {
     pub(super) fn add(&mut self, number: u64, pooled: bool) {
-        if self.calls.len() < MAX_KNOWN {
-            self.calls.insert(number, pooled);
+        let calls = if pooled { &mut self.of_pooled } else { &mut self.of_sessions };
+        if calls.known.len() < MAX_KNOWN {
+            calls.known.insert(number);
         } else {
-            self.overflowed = true;
+            calls.overflowed = true;
         }
     }
 
     /// Forgets a call that the child has answered, or never got.
     pub(super) fn remove(&mut self, number: u64) {
-        self.calls.remove(&number);
+        self.of_sessions.known.remove(&number);
+        self.of_pooled.known.remove(&number);
     }
 
     /// Returns whether there is one of a client without a session; with `pooled`, whether there is any.
     pub(super) fn concern(&self, pooled: bool) -> bool {
-        self.overflowed || self.calls.values().any(|of_pooled| pooled || *of_pooled)
+        self.of_pooled.are_left() || pooled && self.of_sessions.are_left()
     }
 }
 
@@ -39,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_not_known_any_more_counts_for_ever() {
+    fn one_that_is_not_known_any_more_counts_for_ever_and_only_for_those_whom_it_concerns() {
         let mut given_up = GivenUp::default();
-        let numbers = || 0..MAX_KNOWN as u64;
-        numbers().for_each(|number| given_up.add(number, false));
-        assert!(given_up.concern(true) && !given_up.concern(false));
-        given_up.add(u64::MAX, false);
-        numbers().for_each(|number| given_up.remove(number));
-        assert!(given_up.calls.is_empty() && given_up.concern(false));
+        for pooled in [false, true] {
+            let numbers = || 0..=MAX_KNOWN as u64;
+            numbers().for_each(|number| given_up.add(number, pooled));
+            numbers().for_each(|number| given_up.remove(number));
+            assert_eq!((given_up.concern(true), given_up.concern(false)), (true, pooled));
+        }
     }
 }

@@ -263,7 +263,7 @@ impl Registry {
         let ours = *caller.calls.get(&number)?;
         let asks = caller.inbound.exchanges.may_have_asked(number);
         let call = self.calls.get_mut(&ours)?;
-        (call.cancelled, call.asks) = (true, asks);
+        (call.cancelled, call.asks) = (true, call.asks && asks);
         Some(ours)
     }
 
@@ -285,7 +285,8 @@ impl Registry {
             (Some(seat), None) => vec![seat.inbound.clone()],
             (Some(_), Some(_)) => return None,
         };
-        concerned.retain(|inbound| !self.may_be_of_given_up(inbound.pooled));
+        let hears = [false, true].map(|pooled| !self.may_be_of_given_up(pooled));
+        concerned.retain(|inbound| hears[usize::from(inbound.pooled)]);
         Some(concerned)
     }
 
@@ -315,8 +316,8 @@ impl Registry {
         Ok((seat, inbound))
     }
 
-    /// Returns whether what the child asks or tells may be of a call that nobody waits for any more, and either that call's
-    /// client or the one to hear of it, if that is `pooled`, has no session.
+    /// Returns whether what the child asks or tells must not reach a client, as it may be of a call that nobody waits for any
+    /// more. That counts where one of the two clients has no session: the call's, or the one to be told (`pooled`).
     fn may_be_of_given_up(&self, pooled: bool) -> bool {
         let counts = |call: &SharedCall| {
             self.seats.get(&call.seat).is_some_and(|Seat { inbound, .. }| {
