@@ -98,6 +98,12 @@ pub trait Link: std::fmt::Debug + Send + Sync {
         Err(Failure::SessionLost)
     }
 
+    /// Takes back the request of exchange `number` if it still waits to be written. Returns whether the upstream never gets
+    /// it: then it must not be cancelled there either.
+    fn withdraw(&self, _number: u64) -> bool {
+        false
+    }
+
     /// Sends a notification, or a response to a request of the upstream.
     ///
     /// The future fails with the reason if the upstream does not accept it.

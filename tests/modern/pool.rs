@@ -53,14 +53,20 @@ async fn a_session_that_the_server_has_forgotten_makes_room_for_the_one_in_its_p
     assert_eq!(upstream.count("initialize"), 3);
 }
 
+/// A server over HTTP+SSE that leaves what it is asked by this name to the test.
+async fn over_sse(held: &str) -> (SseUpstream, Gate, Modern) {
+    let server = SseUpstream::new().await;
+    server.hold(held);
+    let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
+    let client = Modern::plain(&gate.url);
+    (server, gate, client)
+}
+
 #[tokio::test]
 async fn a_call_goes_to_another_session_where_a_server_over_http_and_sse_has_forgotten_its_own_and_keeps_the_stream_open()
  {
     for (status, why) in [(404, "Could not find session"), (400, "No transport found for sessionId")] {
-        let server = SseUpstream::new().await;
-        server.hold("refused");
-        let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
-        let client = Modern::plain(&gate.url);
+        let (server, _gate, client) = over_sse("refused").await;
         let calling = tokio::spawn(async move { client.call("refused").await });
         server.held("refused").await.status(status, &[], why);
         let again = server.held("refused").await;
@@ -74,10 +80,7 @@ async fn a_call_goes_to_another_session_where_a_server_over_http_and_sse_has_for
 #[tokio::test]
 async fn a_server_over_http_and_sse_may_refuse_the_question_for_its_generation_in_any_words() {
     for (status, why) in [(404, "Not Found"), (400, "Bad Request: Server not initialized")] {
-        let server = SseUpstream::new().await;
-        server.hold("server/discover");
-        let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
-        let client = Modern::plain(&gate.url);
+        let (server, _gate, client) = over_sse("server/discover").await;
         let calling = tokio::spawn(async move { client.call("echo").await });
         server.held("server/discover").await.status(status, &[], why);
         assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");

@@ -71,12 +71,12 @@ impl Event for UnattributedNotification {
     }
 }
 
-/// A shared stdio child asked something that no client was asked.
+/// taskgate refused a question of a shared stdio child, which does not say whose call has caused it.
 #[derive(Debug)]
 pub struct UnattributedQuestion<'a> {
     /// The path of the upstream.
     pub upstream: &'a str,
-    /// Why nobody was asked.
+    /// The reason.
     pub why: &'a str,
 }
 

@@ -31,6 +31,10 @@ impl UpstreamSession {
         id: &str,
         headers: HeaderMap,
     ) -> Result<Option<()>, Failure> {
+        if self.link.withdraw(number) {
+            self.inbound.exchanges.cancel(number);
+            return Ok(Some(()));
+        }
         if self.inbound.exchanges.cancelling(number) != Some(false) {
             return Ok(None);
         }
@@ -54,6 +58,10 @@ impl UpstreamSession {
             return;
         }
         let number = call.exchange.number;
+        if self.link.withdraw(number) {
+            self.inbound.exchanges.cancel(number);
+            return call.exchange.set_over();
+        }
         // Where it is not open, taskgate has given it up, and the server knows nothing of that.
         let was_cancelled = self.inbound.exchanges.cancelling(number).unwrap_or(false);
         // A modern server is told by the end of the stream, or on the same channel.

@@ -161,7 +161,7 @@ impl Child {
         }))
     }
 
-    /// Takes back a call that still waits, by the number of its class. Returns whether it did: then the child never gets it.
+    /// Takes back a call that still waits, by the number in its class. Returns whether it did: then the child never gets it.
     pub(super) fn withdraw(&self, sender: SenderId, number: u64) -> bool {
         self.queue.withdraw(sender, number)
     }

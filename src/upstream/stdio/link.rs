@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Sending},
-    wire::{Message, Method, Version, message::echoed_number, params::requested},
+    wire::{Message, Version},
 };
 
 /// The session, as a sender of messages.
@@ -29,21 +29,6 @@ impl OwnLink {
     pub(super) fn new(inbound: Inbound, child: Arc<Child>) -> Self {
         Self { inbound, child }
     }
-
-    /// Passes a notification, or an answer to a request of the child.
-    fn tell(&self, message: Bytes) -> Result<(), Failure> {
-        let parsed = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
-        if parsed.method() == Method::Cancelled
-            && let Some(number) = requested(&parsed).and_then(echoed_number)
-            && self.child.withdraw(CLIENT, number)
-        {
-            // What the child has never got must not be cancelled there.
-            self.inbound.exchanges.cancel(number);
-            return Ok(());
-        }
-        // The child ends with the session, so answers need not be distinguished from notifications.
-        self.child.tell(CLIENT, MessageClass::Notice, parsed.bytes().clone())
-    }
 }
 
 impl Link for OwnLink {
@@ -58,8 +43,13 @@ impl Link for OwnLink {
         queued.map_err(|failure| self.inbound.exchanges.end(number, Err(failure))).ok()
     }
 
+    fn withdraw(&self, number: u64) -> bool {
+        self.child.withdraw(CLIENT, number)
+    }
+
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
-        Box::pin(std::future::ready(self.tell(message)))
+        // The child ends with the session, so answers need not be distinguished from notifications.
+        Box::pin(std::future::ready(self.child.tell(CLIENT, MessageClass::Notice, message)))
     }
 
     fn listen(&self, _headers: HeaderMap) {}

@@ -1,4 +1,5 @@
-//! The calls on a shared child that nobody waits for any more, and that the child has not answered.
+//! The calls on a shared child that were given up: their clients have cancelled them or left, and the child has not
+//! answered them.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +9,19 @@ const MAX_KNOWN: usize = 1 << 16;
 /// Calls because of which the child may still ask, by its numbers of them.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
-    of_sessions: Calls,
+    of_sessions: Unanswered,
     /// Those of clients without a session.
-    of_pooled: Calls,
+    of_pooled: Unanswered,
 }
 
 #[derive(Debug, Default)]
-struct Calls {
+struct Unanswered {
     known: BTreeSet<u64>,
     /// Whether there were more than [`MAX_KNOWN`], so that one may be left for ever.
     overflowed: bool,
 }
 
-impl Calls {
+impl Unanswered {
     fn are_left(&self) -> bool {
         self.overflowed || !self.known.is_empty()
     }

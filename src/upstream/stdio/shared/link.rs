@@ -64,6 +64,13 @@ impl Link for SharedLink {
         })
     }
 
+    fn withdraw(&self, number: u64) -> bool {
+        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
+        let mut registry = dispatcher.registry.lock();
+        let withdrawn = registry.number_of(*seat, number).filter(|ours| self.child.withdraw(*seat, *ours));
+        withdrawn.and_then(|ours| registry.end(ours)).is_some()
+    }
+
     fn send(&self, message: Bytes, _headers: HeaderMap) -> Sending<'_> {
         Box::pin(std::future::ready(self.tell(message)))
     }
@@ -189,20 +196,15 @@ impl SharedLink {
 
     /// Passes a session's notification, or its answer to a request of the child.
     fn tell(&self, message: Bytes) -> Result<(), Failure> {
-        let SeatGuard { dispatcher, seat, inbound } = &self.seat_guard;
+        let SeatGuard { dispatcher, seat, .. } = &self.seat_guard;
         let parsed = Message::parse(message).map_err(|malformed| Failure::BadAnswer(malformed.to_string()))?;
         match (parsed.kind(), parsed.method()) {
             // The child got one from taskgate.
             (Kind::Notification, Method::Initialized) => Ok(()),
             (Kind::Notification, Method::Cancelled) => {
                 let Some(id) = requested(&parsed) else { return Ok(()) };
-                let Some(number) = echoed_number(id) else { return Ok(()) };
-                let Some(ours) = dispatcher.registry.lock().cancel(*seat, number) else { return Ok(()) };
-                if self.child.withdraw(*seat, ours) {
-                    dispatcher.registry.lock().end(ours);
-                    inbound.exchanges.cancel(number);
-                    return Ok(());
-                }
+                let ours = echoed_number(id).and_then(|number| dispatcher.registry.lock().cancel(*seat, number));
+                let Some(ours) = ours else { return Ok(()) };
                 let mut edits = Edits::of(parsed.bytes());
                 edits.replace_raw(id, ours.to_string());
                 self.child.tell(*seat, MessageClass::Notice, edits.apply().into_bytes())

@@ -232,6 +232,11 @@ impl Registry {
         Some(ours)
     }
 
+    /// Returns the child's number for a session's call.
+    pub(super) fn number_of(&self, seat: u64, number: u64) -> Option<u64> {
+        self.seats.get(&seat)?.calls.get(&number).copied()
+    }
+
     /// Returns the call that progress is about.
     pub(super) fn caller(&self, ours: u64) -> Option<(Inbound, u64)> {
         let call = self.calls.get(&ours)?;
@@ -259,9 +264,8 @@ impl Registry {
 
     /// Marks a session's call as cancelled. Returns the child's number for it.
     pub(super) fn cancel(&mut self, seat: u64, number: u64) -> Option<u64> {
-        let caller = self.seats.get(&seat)?;
-        let ours = *caller.calls.get(&number)?;
-        let asks = caller.inbound.exchanges.may_have_asked(number);
+        let ours = self.number_of(seat, number)?;
+        let asks = self.seats.get(&seat)?.inbound.exchanges.may_have_asked(number);
         let call = self.calls.get_mut(&ours)?;
         (call.cancelled, call.asks) = (true, call.asks && asks);
         Some(ours)
@@ -275,8 +279,8 @@ impl Registry {
     }
 
     /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
-    /// flight, or all if none has any, but none that must not hear of a call that was given up. `None` if several have
-    /// calls in flight: it may concern just one of them.
+    /// flight, or all if none has any. Sessions that must not hear of a call that was given up are not among them. `None`
+    /// if several have calls in flight: it may concern just one of them.
     pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
         let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.may_tell(*number));
         let mut callers = self.seats.values().filter(runs);
@@ -316,8 +320,8 @@ impl Registry {
         Ok((seat, inbound))
     }
 
-    /// Returns whether what the child asks or tells must not reach a client, as it may be of a call that nobody waits for any
-    /// more. That counts where one of the two clients has no session: the call's, or the one to be told (`pooled`).
+    /// Returns whether what the child asks or tells must not reach a client, which is `pooled` if it has no session. It may
+    /// be of a call that was given up, and the client of that call, or this one, has no session.
     fn may_be_of_given_up(&self, pooled: bool) -> bool {
         let counts = |call: &SharedCall| {
             self.seats.get(&call.seat).is_some_and(|Seat { inbound, .. }| {
