@@ -3,7 +3,7 @@
 use futures_util::future::select_all;
 use serde_json::{Value, json};
 
-use crate::kit::{Children, Client, Gate, Process, Script, soon, status_of, text_in, text_of};
+use crate::kit::{Children, Client, Gate, Process, Script, eventually, soon, status_of, text_in, text_of};
 
 /// Stops reading when the test says so; told to go on, it skips a line.
 const STALLING: Script = Script {
@@ -109,6 +109,24 @@ async fn a_task_that_waits_for_a_child_that_does_not_read_ends_with_its_timeout_
         assert_eq!(text_of(&client, "pid").await, child.pid);
         let lines = child.lines();
         assert!(!lines.iter().any(|line| line.contains("hold") || line.contains("cancelled")), "{:?}", lines.len());
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_its_client_cancels_before_the_child_has_got_it_ends_at_once_and_the_child_hears_nothing_of_it() {
+    for shared in ["", "[[upstream]]\nshared = true"] {
+        let (children, _gate, client, child) = stalled(shared).await;
+        let caller = client.clone();
+        let call = json!({ "jsonrpc": "2.0", "id": "mine", "method": "tools/call", "params": { "name": "hold" } });
+        let calling = tokio::spawn(async move { caller.post(call.to_string()).await });
+        eventually(async || {
+            client.notify("notifications/cancelled", json!({ "requestId": "mine" })).await;
+            calling.is_finished().then_some(())
+        })
+        .await;
+        children.touch("awake");
+        assert_eq!(text_of(&client, "pid").await, child.pid);
+        assert!(!child.lines().iter().any(|line| line.contains("hold") || line.contains("cancelled")));
     }
 }
 

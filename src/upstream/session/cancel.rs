@@ -19,8 +19,8 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 impl UpstreamSession {
     /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and
-    /// gives the request up if the server goes on with it. Returns `None`, and does nothing, where it has been
-    /// cancelled before.
+    /// gives the request up if the server goes on with it. A request that still waits to be written is taken back, and the
+    /// server is told nothing. Returns `None`, and does nothing, where it has been cancelled before.
     ///
     /// # Errors
     /// [`Failure`] where the server did not take it.
@@ -50,17 +50,18 @@ impl UpstreamSession {
     }
 
     /// Cancels a call that no client waits for, and gives it up. The server is told once, and not where it has answered,
-    /// with whatever: only what is in progress may be cancelled.
+    /// with whatever: only what is in progress may be cancelled. A call that still waits to be written is taken back, and
+    /// the server is told nothing.
     pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
-        // It may still have to be sent.
-        call.exchange.detach();
-        if call.exchange.is_over() {
-            return;
-        }
         let number = call.exchange.number;
         if self.link.withdraw(number) {
             self.inbound.exchanges.cancel(number);
             return call.exchange.set_over();
+        }
+        // It may still have to be sent.
+        call.exchange.detach();
+        if call.exchange.is_over() {
+            return;
         }
         // Where it is not open, taskgate has given it up, and the server knows nothing of that.
         let was_cancelled = self.inbound.exchanges.cancelling(number).unwrap_or(false);

@@ -1,5 +1,5 @@
-//! The calls on a shared child that were given up: their clients have cancelled them or left, and the child has not
-//! answered them.
+//! The calls on a shared child that were given up: nobody waits for them, and the child has not answered them by their
+//! numbers.
 
 use std::collections::BTreeSet;
 
