@@ -156,9 +156,9 @@ impl SessionPool {
     fn keep_for_requests(&self, owner: &Owner, pooled: &Arc<Pooled>) {
         let key = PoolKey::of_requests(owner.clone());
         let Ok(used) = Slots::of(&self.slots, &key) else { return };
-        let Ok(mut shared) = used.slot.shared.try_lock() else { return };
-        if shared.session.as_ref().is_none_or(|kept| kept.session.is_lost()) {
-            shared.session = Some(Arc::clone(pooled));
+        let Ok(_opening) = used.slot.opening.try_lock() else { return };
+        if used.slot.lease_shared(false, |_| ()).is_none() {
+            used.slot.share(pooled);
         }
     }
 

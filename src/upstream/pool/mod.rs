@@ -30,7 +30,7 @@ pub use total::PoolsTotal;
 
 use self::{
     generation::KnownGeneration,
-    slot::{Shared, Slots},
+    slot::{Slot, Slots},
     tool_lists::ToolLists,
 };
 use super::{Kept, KnownTools, Server};
@@ -85,21 +85,14 @@ impl SessionPool {
         match sharing {
             Sharing::Once => Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?)),
             Sharing::Single => {
+                let alone = |pooled: &Arc<Pooled>| {
+                    if pooled.generation.is_modern() { Some(Lease::of(pooled)) } else { Lease::asked(pooled) }
+                };
                 // The session of lists and subscriptions, so that they tell of the process that calls are made in.
-                {
-                    let came = Instant::now();
-                    let mut shared = used.slot.shared.lock().await;
-                    shared.forget_given_up();
-                    let pooled = match self.shared(server, key, headers, &mut shared, came).await {
-                        Ok(pooled) => pooled,
-                        Err(why) => return used.slot.free_single().ok_or(why),
-                    };
-                    if pooled.generation.is_modern() {
-                        return Ok(Lease::of(&pooled));
-                    }
-                    if let Some(lease) = Lease::asked(&pooled) {
-                        return Ok(lease);
-                    }
+                match self.shared(&used.slot, server, key, headers, alone).await {
+                    Ok(Some(lease)) => return Ok(lease),
+                    Ok(None) => {}
+                    Err(why) => return used.slot.free_single().ok_or(why),
                 }
                 if let Some(free) = used.slot.free_single() {
                     return Ok(free);
@@ -113,47 +106,50 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => {
-                let came = Instant::now();
-                let mut shared = used.slot.shared.lock().await;
-                if key.client.any() {
-                    shared.forget_given_up();
-                }
-                Ok(Lease::of(&self.shared(server, key, headers, &mut shared, came).await?))
-            }
+            Sharing::Shared => self.shared(&used.slot, server, key, headers, Lease::of).await,
         }
     }
 
-    /// Returns the session that calls of a key share, and opens it where it has to. `came` is when the caller began to
-    /// wait.
-    async fn shared(
+    /// Leases the session that calls of a key share, and opens it where it has to.
+    async fn shared<T>(
         &self,
+        slot: &Slot,
         server: &Server,
         key: &PoolKey,
         headers: &HeaderMap,
-        shared: &mut Shared,
-        came: Instant,
-    ) -> Result<Arc<Pooled>, NoSession> {
-        if let Some(pooled) = shared.session.as_ref().filter(|pooled| !pooled.session.is_lost()) {
-            return Ok(Arc::clone(pooled));
+        lease: impl Fn(&Arc<Pooled>) -> T,
+    ) -> Result<T, NoSession> {
+        let may_ask = key.client.any();
+        if let Some(leased) = slot.lease_shared(may_ask, &lease) {
+            return Ok(leased);
         }
-        if let Some((_, why)) = shared.failed.as_ref().filter(|(at, _)| *at >= came) {
+        let came = Instant::now();
+        let mut failed = slot.opening.lock().await;
+        // Another caller may have opened it meanwhile.
+        if let Some(leased) = slot.lease_shared(may_ask, &lease) {
+            return Ok(leased);
+        }
+        if let Some((_, why)) = failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(why.clone());
         }
-        if let Some(lost) = shared.session.take() {
+        if let Some(lost) = slot.take_lost() {
             lost.vacate();
             // The server may have been replaced.
             self.generation.forget();
         }
         match Box::pin(self.open(server, key, Sharing::Shared, headers)).await {
             Ok(pooled) => {
-                shared.session = key.keeps(pooled.generation, headers).then(|| Arc::clone(&pooled));
-                shared.failed = None;
-                Ok(pooled)
+                // Before another caller can have it.
+                let leased = lease(&pooled);
+                if key.keeps(pooled.generation, headers) {
+                    slot.share(&pooled);
+                }
+                *failed = None;
+                Ok(leased)
             }
             Err(why) => {
                 // Those who wait may have a better credential.
-                shared.failed = (!why.is_authorization()).then(|| (Instant::now(), why.clone()));
+                *failed = (!why.is_authorization()).then(|| (Instant::now(), why.clone()));
                 Err(why)
             }
         }

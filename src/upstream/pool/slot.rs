@@ -29,26 +29,14 @@ pub(super) struct Slots {
 /// The sessions of one key.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// The session that calls share. The lock is held during its handshake.
-    pub(super) shared: tokio::sync::Mutex<Shared>,
+    /// The session that calls share. Each call locks it, so nothing is awaited meanwhile: the next call would queue
+    /// behind one that has its turn and has not been woken yet.
+    shared: Mutex<Option<Arc<Pooled>>>,
+    /// Held during the handshake of that session. When the last one failed, and why: those who waited for it do not try
+    /// one after the other.
+    pub(super) opening: tokio::sync::Mutex<Option<(Instant, NoSession)>>,
     /// Sessions that one call at a time has for itself, in use or not.
     pub(super) single: Mutex<Vec<Arc<Pooled>>>,
-}
-
-/// The session that calls of a key share.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
-    pub(super) session: Option<Arc<Pooled>>,
-    /// When the last handshake failed, and why: those who waited for it do not try one after the other.
-    pub(super) failed: Option<(Instant, NoSession)>,
-}
-
-impl Shared {
-    /// Lets go of a session in which a call was given up, once nothing uses it: the server may still ask in the course
-    /// of that call, so no later one can be asked there.
-    pub(super) fn forget_given_up(&mut self) {
-        self.session.take_if(|pooled| pooled.is_unused() && pooled.session.has_given_up());
-    }
 }
 
 /// A slot in use by a lease that is being made. A slot that stays empty is forgotten.
@@ -100,9 +88,7 @@ impl Slots {
         let is_it = |other: &Arc<Pooled>| std::ptr::eq(&raw const **other, pooled);
         let mut taken = Vec::new();
         for slot in self.of_key.values() {
-            if let Ok(mut shared) = slot.shared.try_lock() {
-                taken.extend(shared.session.take_if(|other| is_it(other)));
-            }
+            taken.extend(slot.shared.lock().take_if(|other| is_it(other)));
             taken.extend(slot.single.lock().extract_if(.., |other| is_it(other)));
         }
         taken
@@ -117,11 +103,9 @@ impl Slots {
             if Arc::strong_count(slot) > 1 {
                 return true;
             }
-            let Ok(mut shared) = slot.shared.try_lock() else { return true };
-            swept.extend(shared.session.take_if(|pooled| is_over(pooled)));
-            let mut single = slot.single.lock();
-            swept.extend(single.extract_if(.., |pooled| is_over(pooled)));
-            shared.session.is_some() || !single.is_empty()
+            swept.extend(slot.shared.lock().take_if(|pooled| is_over(pooled)));
+            swept.extend(slot.single.lock().extract_if(.., |pooled| is_over(pooled)));
+            !slot.is_empty()
         });
         swept
     }
@@ -134,6 +118,31 @@ impl Slots {
 }
 
 impl Slot {
+    /// Leases the session that calls share, if it is open. `lease` makes one lease after the other. Where the server may
+    /// ask in the course of the call, that is not a session in which a call was given up: the server may still ask in
+    /// its course.
+    pub(super) fn lease_shared<T>(&self, may_ask: bool, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
+        let mut shared = self.shared.lock();
+        let given_up = shared.take_if(|pooled| may_ask && pooled.is_unused() && pooled.session.has_given_up());
+        let leased = shared.as_ref().filter(|pooled| !pooled.session.is_lost()).map(lease);
+        drop(shared);
+        // It ends outside of the lock.
+        drop(given_up);
+        leased
+    }
+
+    /// Has calls share a session from now on.
+    pub(super) fn share(&self, pooled: &Arc<Pooled>) {
+        let earlier = self.shared.lock().replace(Arc::clone(pooled));
+        // It ends outside of the lock.
+        drop(earlier);
+    }
+
+    /// Takes out the session that calls share, if it is lost.
+    pub(super) fn take_lost(&self) -> Option<Arc<Pooled>> {
+        self.shared.lock().take_if(|pooled| pooled.session.is_lost())
+    }
+
     /// Returns the session of one call that has ended, for another call.
     pub(super) fn free_single(&self) -> Option<Lease> {
         let mut single = self.single.lock();
@@ -146,17 +155,16 @@ impl Slot {
 
     fn idle_longest(&self) -> Option<Duration> {
         let idle = |pooled: &Arc<Pooled>| pooled.is_unused().then(|| pooled.session.idle());
-        let shared = self.shared.try_lock().ok().and_then(|shared| shared.session.as_ref().and_then(idle));
+        let shared = self.shared.lock().as_ref().and_then(idle);
         shared.max(self.single.lock().iter().filter_map(idle).max())
     }
 
     /// Takes out a session that has been idle for that long.
     fn take_idle(&self, least: Duration) -> Option<Arc<Pooled>> {
         let fits = |pooled: &Arc<Pooled>| pooled.is_unused() && pooled.session.idle() >= least;
-        if let Ok(mut shared) = self.shared.try_lock()
-            && let Some(taken) = shared.session.take_if(|pooled| fits(pooled))
-        {
-            return Some(taken);
+        let taken = self.shared.lock().take_if(|pooled| fits(pooled));
+        if taken.is_some() {
+            return taken;
         }
         let mut single = self.single.lock();
         let at = single.iter().position(fits);
@@ -164,7 +172,7 @@ impl Slot {
     }
 
     fn is_empty(&self) -> bool {
-        self.shared.try_lock().is_ok_and(|shared| shared.session.is_none()) && self.single.lock().is_empty()
+        self.shared.lock().is_none() && self.single.lock().is_empty()
     }
 }
 
