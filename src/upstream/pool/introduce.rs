@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     identity::Owner,
-    upstream::{Agreed, Failure, Handshake, Introduced, KnownTools, NotAgreed, Server, UpstreamSession},
+    upstream::{Agreed, Failure, Handshake, Introduced, Kept, KnownTools, NotAgreed, Server, UpstreamSession},
     wire::{ClientCapabilities, Message, Version},
 };
 
@@ -158,6 +158,9 @@ impl SessionPool {
         let Ok(used) = Slots::of(&self.slots, &key) else { return };
         let Ok(_opening) = used.slot.opening.try_lock() else { return };
         if used.slot.lease_shared(false, |_| ()).is_none() {
+            if let Some(lost) = used.slot.take_lost() {
+                lost.vacate();
+            }
             used.slot.share(pooled);
         }
     }

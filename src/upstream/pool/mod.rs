@@ -125,10 +125,11 @@ impl SessionPool {
         }
         let came = Instant::now();
         let mut failed = slot.opening.lock().await;
-        // Another caller may have opened it meanwhile.
-        if let Some(leased) = slot.lease_shared(may_ask, &lease) {
+        // Another caller may have opened it meanwhile, or the link to a server that is a modern one.
+        if let Some(leased) = slot.lease_shared(may_ask, &lease).or_else(|| self.lease_link(key, &lease)) {
             return Ok(leased);
         }
+        // Those who waited for a handshake fail as it did.
         if let Some((_, why)) = failed.as_ref().filter(|(at, _)| *at >= came) {
             return Err(why.clone());
         }
@@ -153,6 +154,16 @@ impl SessionPool {
                 Err(why)
             }
         }
+    }
+
+    /// Leases the link that requests of the key's owner share, if the server is known as a modern one and it is open.
+    fn lease_link<T>(&self, key: &PoolKey, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
+        if !self.generation().is_some_and(Generation::is_modern) {
+            return None;
+        }
+        let requests = PoolKey::of_requests(key.owner.clone());
+        // Where the process stops, opening another one fails with the reason.
+        Slots::of(&self.slots, &requests).ok()?.slot.lease_shared(false, lease)
     }
 
     /// Returns a session that serves one call of a client with a session of its own, so also from a server that is

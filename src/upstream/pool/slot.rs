@@ -118,9 +118,9 @@ impl Slots {
 }
 
 impl Slot {
-    /// Leases the session that calls share, if it is open. `lease` makes one lease after the other. Where the server may
-    /// ask in the course of the call, that is not a session in which a call was given up: the server may still ask in
-    /// its course.
+    /// Leases the session that calls share, if it is open. `lease` runs under the lock, so that no two callers make a
+    /// lease at once. Where the server may ask in the course of the call, lets go first of a session in which a call was
+    /// given up, once nothing uses it: the server may still ask in the course of that one.
     pub(super) fn lease_shared<T>(&self, may_ask: bool, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
         let mut shared = self.shared.lock();
         let given_up = shared.take_if(|pooled| may_ask && pooled.is_unused() && pooled.session.has_given_up());
@@ -149,8 +149,14 @@ impl Slot {
         // A server may still ask in the course of a call that was given up, and the next one must not get it.
         let ends =
             |pooled: &Arc<Pooled>| pooled.session.is_lost() || pooled.is_unused() && pooled.session.has_given_up();
-        single.extract_if(.., |pooled| ends(pooled)).for_each(|pooled| pooled.vacate());
-        single.iter().filter(|pooled| pooled.is_unused()).find_map(Lease::asked)
+        let ended: Vec<_> = single.extract_if(.., |pooled| ends(pooled)).collect();
+        let free = single.iter().filter(|pooled| pooled.is_unused()).find_map(Lease::asked);
+        drop(single);
+        // They end outside of the lock.
+        for pooled in ended {
+            pooled.vacate();
+        }
+        free
     }
 
     fn idle_longest(&self) -> Option<Duration> {

@@ -73,6 +73,18 @@ async fn of_processes_that_start_at_once_for_an_owner_one_stays() {
 }
 
 #[tokio::test]
+async fn callers_that_wait_for_the_first_process_all_get_it() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let clients = [(); 4].map(|()| Modern::able(&gate.url, json!({ "elicitation": {} })));
+    let answers = futures_util::future::join_all(clients.iter().map(|client| client.call("pid"))).await;
+    let child = children.only().await;
+    for answer in answers {
+        assert_eq!(answer["content"][0]["text"], json!(child.pid));
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_leaves_cancels_its_call() {
     let children = Children::new(MODERN);
     let gate = children.gate("").await;
