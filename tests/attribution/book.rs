@@ -1,0 +1,135 @@
+//! What is noted of a run: the questions, and everything that reached somebody whom it is not for.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+
+/// The notes of a run.
+#[derive(Default)]
+pub(crate) struct Book {
+    notes: Mutex<Notes>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Notes {
+    faults: Vec<String>,
+    questions: HashMap<String, Question>,
+    counts: BTreeMap<&'static str, usize>,
+    running: usize,
+}
+
+/// A question of the server.
+struct Question {
+    tag: String,
+    session: String,
+    /// Where its answer goes, until it has come.
+    reply: Option<oneshot::Sender<()>>,
+}
+
+/// A call that the server works on, until it is dropped.
+pub(crate) struct Running(Arc<Book>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.notes.lock().running -= 1;
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// Returns the tags in a text.
+pub(crate) fn tags(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices("tag-").map(|(at, _)| {
+        let end = text[at..].find(|char: char| !char.is_ascii_alphanumeric() && char != '-');
+        end.map_or(&text[at..], |end| &text[at..at + end])
+    })
+}
+
+/// Returns the answer to a question about `tag`, or a refusal.
+pub(crate) fn answer_to(method: &str, tag: Option<&str>) -> Value {
+    match (method, tag) {
+        ("sampling/createMessage", tag) => {
+            let text = tag.unwrap_or("I do not know");
+            json!({ "role": "assistant", "model": "m", "content": { "type": "text", "text": text } })
+        }
+        (_, Some(tag)) => json!({ "action": "accept", "content": { "who": tag } }),
+        (_, None) => json!({ "action": "decline" }),
+    }
+}
+
+impl Book {
+    pub(crate) fn fault(&self, fault: String) {
+        self.notes.lock().faults.push(fault);
+    }
+
+    pub(crate) fn faults(&self) -> Vec<String> {
+        self.notes.lock().faults.clone()
+    }
+
+    pub(crate) fn count(&self, what: &'static str) {
+        *self.notes.lock().counts.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
+        self.notes.lock().counts.clone()
+    }
+
+    /// Notes a call that the server works on.
+    pub(crate) fn runs(self: &Arc<Self>) -> Running {
+        self.notes.lock().running += 1;
+        Running(Arc::clone(self))
+    }
+
+    /// Resolves when the server works on nothing.
+    pub(crate) async fn rests(&self) {
+        loop {
+            let changed = self.changed.notified();
+            if self.notes.lock().running == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Notes a question of the server about `tag`. Returns its id, and what resolves with its answer.
+    pub(crate) fn ask(&self, session: &str, tag: &str) -> (String, oneshot::Receiver<()>) {
+        let (reply, answered) = oneshot::channel();
+        let mut notes = self.notes.lock();
+        *notes.counts.entry("asked").or_default() += 1;
+        let id = format!("question {} of {tag}", notes.questions.len());
+        let question = Question { tag: tag.to_owned(), session: session.to_owned(), reply: Some(reply) };
+        notes.questions.insert(id.clone(), question);
+        (id, answered)
+    }
+
+    /// Takes what came to the server as an answer: it has to be that of a question in that session, the first one, and
+    /// about the same call.
+    pub(crate) fn answered(&self, session: &str, answer: &Value) {
+        let mut notes = self.notes.lock();
+        let id = answer["id"].as_str().unwrap_or_default();
+        let fault = match notes.questions.get_mut(id) {
+            None => Some("nobody asked"),
+            Some(question) if question.session != session => Some("another session was asked"),
+            Some(question) => {
+                let text = answer["result"].to_string();
+                let fault = match question.reply.take() {
+                    None => Some("it was answered before"),
+                    Some(_) if tags(&text).any(|tag| tag != question.tag) => Some("it is about another call"),
+                    Some(reply) => {
+                        let _ = reply.send(());
+                        None
+                    }
+                };
+                let what = if tags(&text).next().is_some() { "answered" } else { "refused" };
+                *notes.counts.entry(what).or_default() += 1;
+                fault
+            }
+        };
+        notes.faults.extend(fault.map(|fault| format!("the server got {answer} in {session}, but {fault}")));
+    }
+}

@@ -1,0 +1,230 @@
+//! Whose a message is: callers of several owners, of both revisions, make calls that end in every way, in front of a
+//! server that ends them in every way. What happens to a call follows from a seed. `TASKGATE_SEED` chooses another one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod book;
+#[path = "../modern/client.rs"]
+#[allow(dead_code, reason = "these tests use a part of it")]
+mod client;
+mod ear;
+mod legacy;
+mod modern;
+mod over_http;
+mod over_stdio;
+mod plan;
+mod run;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use book::Book;
+use ear::Ear;
+use http::Method;
+use kit::{Client, Gate};
+use legacy::Legacy;
+use modern::Sessionless;
+use over_http::OverHttp;
+use plan::{Chance, Plan};
+use serde_json::json;
+use tokio::{
+    sync::RwLock,
+    time::{Instant, sleep, timeout},
+};
+
+/// What is in front of the server, and how it says what is not an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Over HTTP, on the stream that answers the call.
+    Stream,
+    /// Over HTTP, on the GET stream of the session.
+    Listener,
+    /// Over stdio, with a process for each session.
+    Processes,
+    /// Over stdio, with one process for all sessions.
+    Shared,
+}
+
+impl Form {
+    pub(crate) fn is_stdio(self) -> bool {
+        matches!(self, Self::Processes | Self::Shared)
+    }
+
+    /// Returns how many calls a client makes one after the other.
+    fn calls(self) -> usize {
+        if self.is_shared() { 5 } else { 7 }
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self == Self::Shared
+    }
+}
+
+/// How many owners there are. Each has a client with a session, and two without.
+const OWNERS: usize = 4;
+/// How many calls a client makes at once, at most.
+const AT_ONCE: usize = 2;
+/// How long anything may take on a machine with other work: a call, the end of a task, the end of what is left.
+const BOUND: Duration = Duration::from_secs(20);
+
+const CONFIG: &str = r#"
+[server]
+admin = "127.0.0.1:0"
+session_idle = "1500ms"
+[auth]
+mode = "header"
+header = "x-user"
+trusted_peers = ["127.0.0.1"]
+[tasks]
+task_after = "80ms"
+poll_interval = "50ms"
+timeout = "3s"
+input_timeout = "1s"
+[[upstream]]
+"#;
+
+#[derive(Clone)]
+enum Caller {
+    Legacy(Arc<Legacy>),
+    Sessionless(Arc<Sessionless>),
+}
+
+impl Caller {
+    fn name(&self) -> &str {
+        match self {
+            Self::Legacy(caller) => &caller.ear.name,
+            Self::Sessionless(caller) => &caller.ear.name,
+        }
+    }
+
+    async fn call(&self, plan: &Plan) {
+        match self {
+            Self::Legacy(caller) => caller.call(plan).await,
+            Self::Sessionless(caller) => caller.call(plan).await,
+        }
+    }
+
+    async fn ends(&self) {
+        match self {
+            Self::Legacy(caller) => Arc::clone(caller).ends().await,
+            Self::Sessionless(caller) => caller.ends().await,
+        }
+    }
+}
+
+async fn callers(gate: &Gate, form: Form, book: &Arc<Book>) -> Vec<Caller> {
+    let mut callers = Vec::new();
+    for owner in 0..OWNERS {
+        let http = || Client::new(&gate.url).with("x-user", &format!("owner-{owner}"));
+        let ear = |kind: &str| Ear { book: Arc::clone(book), form, name: format!("{owner}{kind}") };
+        let able = json!({ "elicitation": {}, "sampling": {} });
+        let of_session = if owner == 0 { json!({}) } else { able.clone() };
+        callers.push(Caller::Legacy(Legacy::connect(ear("L"), http(), of_session).await));
+        callers.push(Caller::Sessionless(Arc::new(Sessionless::new(ear("A"), http(), able))));
+        callers.push(Caller::Sessionless(Arc::new(Sessionless::new(ear("U"), http(), json!({})))));
+    }
+    callers
+}
+
+/// Makes all calls of all callers, and returns what has not ended in time.
+async fn all_call(callers: &[Caller], form: Form, book: &Arc<Book>, seed: u64) -> Vec<String> {
+    let turns = Arc::new(RwLock::new(()));
+    let lanes = callers.iter().flat_map(|caller| (0..AT_ONCE).map(move |lane| (caller.clone(), lane)));
+    let calling = lanes.map(|(caller, lane)| {
+        let (turns, book) = (Arc::clone(&turns), Arc::clone(book));
+        tokio::spawn(async move {
+            let mut chance = Chance::of(seed, &format!("{}/{lane}", caller.name()));
+            for _ in 0..form.calls() {
+                let plan = Plan::next(&mut chance, caller.name(), form);
+                sleep(plan.pause).await;
+                let (_together, _alone);
+                if plan.alone {
+                    _alone = turns.write().await;
+                    // Of the calls that were given up, some still run.
+                    let _ = timeout(plan.pause * 5, book.rests()).await;
+                } else {
+                    _together = turns.read().await;
+                }
+                if timeout(BOUND, caller.call(&plan)).await.is_err() {
+                    book.fault(format!("this call has not ended: {plan:?}"));
+                }
+            }
+        })
+    });
+    let calling: Vec<_> = calling.collect();
+    let mut failures = Vec::new();
+    for call in calling {
+        failures.extend(call.await.err().map(|error| error.to_string()));
+    }
+    for caller in callers {
+        if timeout(BOUND, caller.ends()).await.is_err() {
+            failures.push(format!("a task of {} has not ended", caller.name()));
+        }
+    }
+    failures
+}
+
+/// Returns the gauges that are not yet those of a taskgate with nothing to do.
+async fn busy(gate: &Gate, form: Form) -> BTreeMap<String, String> {
+    let admin = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap()));
+    let text = admin.send(Method::GET, "").await.text().to_owned();
+    let idle = ["sessions", "pooled_sessions", "sessionless_requests", "parked_calls", "tasks_live", "question_bytes"];
+    // A shared process is kept for a while.
+    let children = (form == Form::Processes).then_some("children");
+    let gauges = idle.into_iter().chain(children).map(|name| format!("taskgate_{name}"));
+    let values = gauges.filter_map(|name| {
+        let value = text.lines().find_map(|line| line.strip_prefix(&*name)?.strip_prefix(' '))?;
+        (value != "0").then(|| (name.clone(), value.to_owned()))
+    });
+    values.collect()
+}
+
+async fn every_message_is_for_its_caller(form: Form) {
+    let (seed, book) = (plan::seed(), Arc::<Book>::default());
+    eprintln!("TASKGATE_SEED={seed}");
+    let server = match form {
+        Form::Stream | Form::Listener => format!("url = {:?}", OverHttp::start(form, &book).await),
+        Form::Processes | Form::Shared => {
+            let command = json!(over_stdio::start(&book).await);
+            format!("command = {command}\nshared = {}", form.is_shared())
+        }
+    };
+    let gate = Gate::configured(&format!("{CONFIG}{server}\n")).await;
+    let callers = callers(&gate, form, &book).await;
+    let mut failures = all_call(&callers, form, &book, seed).await;
+    let until = Instant::now() + BOUND;
+    let mut left = busy(&gate, form).await;
+    while !left.is_empty() && Instant::now() < until {
+        sleep(Duration::from_millis(20)).await;
+        left = busy(&gate, form).await;
+    }
+    failures.extend((!left.is_empty()).then(|| format!("taskgate is still busy: {left:?}")));
+    failures.extend(book.faults());
+    eprintln!("{form:?}: {:?}", book.counts());
+    assert!(failures.is_empty(), "with TASKGATE_SEED={seed}:\n{}", failures.join("\n"));
+    let happened = book.counts();
+    for what in ["asked", "answered", "refused", "results", "tasks", "cancelled"] {
+        assert!(happened.contains_key(what), "with TASKGATE_SEED={seed} no call was one of {what:?}: {happened:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_said_on_the_stream_of_a_call_reaches_the_caller_of_that_call_alone() {
+    every_message_is_for_its_caller(Form::Stream).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_asked_on_a_get_stream_reaches_the_caller_alone_in_whose_call_it_is_asked() {
+    every_message_is_for_its_caller(Form::Listener).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_process_of_a_session_says_reaches_the_caller_alone_whose_call_it_works_on() {
+    every_message_is_for_its_caller(Form::Processes).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_shared_process_says_reaches_no_caller_if_it_may_be_for_one_without_a_session() {
+    every_message_is_for_its_caller(Form::Shared).await;
+}

@@ -1,0 +1,164 @@
+//! The server over HTTP: it says everything on the stream that answers a call, or all but the answer on the GET stream.
+
+use std::{collections::HashMap, convert::Infallible, io, sync::Arc};
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
+use hyper::body::{Frame, Incoming};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    Form,
+    book::Book,
+    kit::serve,
+    run::{Run, Said, Voice, response},
+};
+
+/// A server, which runs until the test's runtime ends.
+pub(crate) struct OverHttp {
+    form: Form,
+    book: Arc<Book>,
+    sessions: Mutex<HashMap<String, Session>>,
+    opened: Mutex<usize>,
+}
+
+#[derive(Default)]
+struct Session {
+    /// The GET stream.
+    listener: Option<Voice>,
+    /// The calls by their ids.
+    calls: HashMap<String, CancellationToken>,
+}
+
+type Body = BoxBody<Bytes, io::Error>;
+
+/// How many messages wait for a connection.
+const ROOM: usize = 64;
+
+impl OverHttp {
+    /// Starts one, and returns its url.
+    pub(crate) async fn start(form: Form, book: &Arc<Book>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let server = Self { form, book: Arc::clone(book), sessions: Mutex::default(), opened: Mutex::default() };
+        let server = Arc::new(server);
+        tokio::spawn(serve(listener, CancellationToken::new(), move |request| {
+            let server = Arc::clone(&server);
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        }));
+        url
+    }
+
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if message["method"] == "initialize" {
+            let mut answer = whole("application/json", response(&message));
+            let mut opened = self.opened.lock();
+            *opened += 1;
+            let id = format!("session-{opened}");
+            answer.headers_mut().insert("mcp-session-id", id.parse().unwrap());
+            self.sessions.lock().insert(id, Session::default());
+            return answer;
+        }
+        let session = head.headers.get("mcp-session-id").map_or("", |id| id.to_str().unwrap()).to_owned();
+        if message.get("method").is_none() && message.get("id").is_some() {
+            // Also where the session has been forgotten.
+            self.book.answered(&session, &message);
+        }
+        let Some(cancelled) = self.note(&session, &message, &head.method) else { return empty(404) };
+        if head.method == Method::GET {
+            let (voice, said) = mpsc::channel(ROOM);
+            if let Some(session) = self.sessions.lock().get_mut(&session) {
+                session.listener = Some(voice);
+            }
+            return events(None, said);
+        }
+        if head.method != Method::POST || message.get("id").is_none() || message.get("method").is_none() {
+            return empty(if head.method == Method::POST { 202 } else { 200 });
+        }
+        if message["method"] != "tools/call" {
+            return whole("application/json", response(&message));
+        }
+        self.call(session, message, cancelled).await
+    }
+
+    /// Notes what a message changes. Returns what is cancelled with the request; `None` if there is no such session.
+    fn note(&self, session: &str, message: &Value, method: &Method) -> Option<CancellationToken> {
+        let mut sessions = self.sessions.lock();
+        if *method == Method::DELETE {
+            sessions.remove(session)?;
+            return Some(CancellationToken::new());
+        }
+        let session = sessions.get_mut(session)?;
+        if message["method"] == "notifications/cancelled"
+            && let Some(cancelled) = session.calls.get(&message["params"]["requestId"].to_string())
+        {
+            cancelled.cancel();
+        }
+        let cancelled = CancellationToken::new();
+        if message["method"] == "tools/call" {
+            session.calls.insert(message["id"].to_string(), cancelled.clone());
+        }
+        Some(cancelled)
+    }
+
+    async fn call(self: Arc<Self>, session: String, message: Value, cancelled: CancellationToken) -> Response<Body> {
+        let (own, mut said) = mpsc::channel(ROOM);
+        let server = Arc::clone(&self);
+        let (named, voice) = (session.clone(), own.clone());
+        let aside = move || match server.form {
+            Form::Stream => Some(voice.clone()),
+            _ => server.sessions.lock().get(&named)?.listener.clone(),
+        };
+        let (server, named) = (Arc::clone(&self), session.clone());
+        let forget = move || drop(server.sessions.lock().remove(&named));
+        let (book, goes_on_after_errors) = (Arc::clone(&self.book), self.form == Form::Stream);
+        let run = Run { book, session, message, goes_on_after_errors, cancelled, own, aside, forget };
+        tokio::spawn(run.work());
+        match said.recv().await {
+            Some(Said::Line(line)) if self.form == Form::Listener => whole("application/json", line),
+            Some(Said::Status(status)) => empty(status),
+            first => events(first, said),
+        }
+    }
+}
+
+fn empty(status: u16) -> Response<Body> {
+    let mut response = whole("text/plain", String::new());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    response
+}
+
+fn whole(content_type: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed());
+    response.headers_mut().insert("content-type", content_type.parse().unwrap());
+    response
+}
+
+/// Returns a stream of what is said, which ends with the answer.
+fn events(first: Option<Said>, said: mpsc::Receiver<Said>) -> Response<Body> {
+    let frames = stream::unfold((first, said, false), |(first, mut said, cut)| async move {
+        if cut {
+            return Some((Err(io::Error::other("cut by the test")), (None, said, false)));
+        }
+        let next = match first {
+            Some(first) => first,
+            None => said.recv().await?,
+        };
+        let (event, cut) = match next {
+            Said::Line(line) => (format!("event: message\ndata: {line}\n\n"), false),
+            Said::Status(_) | Said::Cut => ("event: message\ndata: {\"jsonrpc\":".to_owned(), true),
+        };
+        Some((Ok(Frame::data(Bytes::from(event))), (None, said, cut)))
+    });
+    let mut response = Response::new(BodyExt::boxed(StreamBody::new(frames)));
+    response.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+    response
+}
