@@ -79,9 +79,12 @@ impl Inbound {
         let message = self.admit(message)?;
         match (message.kind(), message.method()) {
             (Kind::Response, _) => {
-                // An error whose id the upstream could not read answers the request that carried it.
                 let number = match message.id() {
-                    None | Some("null") => carrier,
+                    // An error whose id the upstream could not read answers the request that carried it. Where that is
+                    // wrong, the upstream still works on this one.
+                    None | Some("null") => carrier.inspect(|number| {
+                        self.exchanges.fails(*number, &Failure::BadAnswer("an error without an id".to_owned()));
+                    }),
                     Some(id) => echoed_number(id),
                 };
                 match number {
@@ -179,10 +182,7 @@ impl Inbound {
             // A task must not get what may belong to another task.
             Kind::Notification => self.exchanges.only(None).or_else(|| self.fallback(Some(Purpose::Foreground))),
             // A server that could not read a request's id answers the only request in flight. That is a guess.
-            Kind::Response if could_not_read(&message) => {
-                let guessed = Failure::BadAnswer("an error without an id".to_owned());
-                self.exchanges.only_answerable().inspect(|number| self.exchanges.fails(*number, &guessed))
-            }
+            Kind::Response if could_not_read(&message) => self.exchanges.only_answerable(),
             Kind::Response => None,
         };
         self.deliver(message, carrier)

@@ -119,8 +119,8 @@ impl OverHttp {
         };
         let (server, named) = (Arc::clone(&self), session.clone());
         let forget = move || drop(server.sessions.lock().remove(&named));
-        let (book, goes_on_after_errors) = (Arc::clone(&self.book), self.form == Form::Stream);
-        let run = Run { book, session, message, goes_on_after_errors, cancelled, own, aside, forget };
+        let book = Arc::clone(&self.book);
+        let run = Run { book, session, message, cancelled, own, aside, forget };
         tokio::spawn(run.work());
         match said.recv().await {
             Some(Said::Line(line)) if self.form == Form::Listener => whole("application/json", line),

@@ -79,8 +79,7 @@ async fn process(book: Arc<Book>, deaths: Arc<AtomicUsize>, name: String, stream
                 calls.insert(message["id"].to_string(), cancelled.clone());
                 let (voice, book, session) = (own.clone(), Arc::clone(&book), name.clone());
                 let aside = move || Some(voice.clone());
-                let (own, goes_on_after_errors) = (own.clone(), true);
-                let run = Run { book, session, message, goes_on_after_errors, cancelled, own, aside, forget: || () };
+                let run = Run { book, session, message, cancelled, own: own.clone(), aside, forget: || () };
                 let died = died.clone();
                 tokio::spawn(async move { died.run_until_cancelled(run.work()).await });
             } else if message.get("id").is_some() {

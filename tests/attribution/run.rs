@@ -34,8 +34,6 @@ pub(crate) struct Run<V, F> {
     /// The session, or the process.
     pub(crate) session: String,
     pub(crate) message: Value,
-    /// Whether an error without an id leaves room for the answer.
-    pub(crate) goes_on_after_errors: bool,
     /// Cancelled when the client has cancelled the call.
     pub(crate) cancelled: CancellationToken,
     /// Where the answer goes.
@@ -74,11 +72,9 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
             "no id" => {
                 let error = json!({ "code": -32600, "message": format!("what is {}?", self.tag()) });
                 self.reply(Said::Line(json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string())).await;
-                // An answer over HTTP that is no stream ends with it.
-                if self.goes_on_after_errors {
-                    self.goes_on().await;
-                    self.answer().await;
-                }
+                self.goes_on().await;
+                // It has no way any more where the error was all of an answer over HTTP.
+                self.answer().await;
             }
             "forget" => {
                 (self.forget)();
