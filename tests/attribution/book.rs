@@ -1,4 +1,4 @@
-//! What is noted of a run: the questions, and everything that reached somebody whom it is not for.
+//! The notes of a run: the questions, and each message that reached a caller to whom it does not belong.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -113,7 +113,7 @@ impl Book {
         let mut notes = self.notes.lock();
         let id = answer["id"].as_str().unwrap_or_default();
         let fault = match notes.questions.get_mut(id) {
-            None => Some("nobody asked"),
+            None => Some("no question has that id"),
             Some(question) if question.session != session => Some("another session was asked"),
             Some(question) => {
                 let text = answer["result"].to_string();

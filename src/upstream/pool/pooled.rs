@@ -129,7 +129,7 @@ impl Lease {
 
     /// Returns a session for a call in the course of which the server may ask, if there is no other such call in it,
     /// and none was given up: the server may still ask in its course. Callers hold a lock against each other,
-    /// or nobody else has the session yet.
+    /// or no other caller has the session yet.
     pub(super) fn asked(pooled: &Arc<Pooled>) -> Option<Self> {
         let is_free = Arc::strong_count(&pooled.asked) == 1 && pooled.session.asks_nobody();
         is_free.then(|| Self::with(pooled, Some(Arc::clone(&pooled.asked))))
