@@ -16,6 +16,11 @@ const SYNONYMS: [(&str, &str); 6] = [
 ];
 /// The first part of taskgate's own targets.
 const OWN: &str = "taskgate";
+/// The second part: the audit lines, and the rooms of the library.
+const PARTS: [&str; 16] = [
+    "audit", "app", "config", "dialect", "disk", "flow", "gate", "identity", "limit", "net", "observe", "route",
+    "session", "task", "upstream", "wire",
+];
 
 /// Checks the value of `--log` or `TASKGATE_LOG`; returns it without spaces.
 ///
@@ -44,9 +49,16 @@ fn check(directive: &str) -> Result<(), String> {
         let hint = meant(level).map_or_else(String::new, |meant| format!("; did you mean {meant:?}?"));
         return Err(format!("{level:?} is not a level{hint}"));
     }
-    let root = target.map(|target| target.split([':', '[']).next().unwrap_or(target));
-    match root {
-        Some(root) if root != OWN && nearest(root, [OWN]).is_some() => {
+    let mut parts = target.map_or("", |target| target.split('[').next().unwrap_or(target)).split("::");
+    match (parts.next(), parts.next()) {
+        (Some(OWN), Some(part)) if !PARTS.contains(&part) => {
+            let hint = match nearest(part, PARTS) {
+                Some(meant) => format!("did you mean \"{OWN}::{meant}\"?"),
+                None => format!("the parts of {OWN} are {}", PARTS.join(", ")),
+            };
+            Err(format!("\"{OWN}::{part}\" logs nothing; {hint}"))
+        }
+        (Some(root), _) if root != OWN && nearest(root, [OWN]).is_some() => {
             Err(format!("{root:?} logs nothing; did you mean {OWN:?}?"))
         }
         _ => Ok(()),
@@ -65,11 +77,24 @@ mod tests {
 
     #[test]
     fn levels_and_directives_with_a_level_are_accepted() {
-        for directives in
-            ["error", "WARN", "off", "taskgate=debug", "taskgate=warn,taskgate::audit=info", "info, h2=warn"]
-        {
+        for directives in [
+            "error",
+            "WARN",
+            "off",
+            "taskgate=debug",
+            "taskgate=warn,taskgate::audit=info",
+            "taskgate::upstream::stderr=off,info",
+            "info, h2=warn",
+        ] {
             assert_eq!(filter(directives), Ok(directives.replace(' ', "")));
         }
+    }
+
+    #[test]
+    fn every_room_of_the_library_can_be_named() {
+        let rooms =
+            include_str!("../lib.rs").lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+        assert_eq!(PARTS[1..], rooms.collect::<Vec<_>>());
     }
 
     #[test]
@@ -80,6 +105,9 @@ mod tests {
             ("taskgate=debgu", "\"debgu\" is not a level; did you mean \"debug\"?"),
             ("info,verbose", "\"verbose\" is not a level; did you mean \"debug\"?"),
             ("taskgate", "\"taskgate\" is not a level;"),
+            ("taskgate::uptream=debug", "\"taskgate::uptream\" logs nothing; did you mean \"taskgate::upstream\"?"),
+            ("taskgate::children=debug", "\"taskgate::children\" logs nothing; the parts of taskgate are audit, app, "),
+            ("taskgate:task=debug", "\"taskgate:task\" logs nothing; did you mean \"taskgate\"?"),
             ("taskgat=debug", "\"taskgat\" logs nothing; did you mean \"taskgate\"?"),
             ("", "\"\" is not a level;"),
             ("info,", "\"\" is not a level;"),
