@@ -5,9 +5,6 @@ use std::time::{Duration, Instant};
 use super::Session;
 use crate::disk::{self, SessionRemoval, Unavailable};
 
-/// How long a write is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// What the file has of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrittenForm {
@@ -26,8 +23,7 @@ impl Session {
         let Some(disk) = self.disk.as_ref().filter(|_| !self.has_ended()) else { return Ok(()) };
         let (form, next) = self.form();
         let row = disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() };
-        let put = tokio::time::timeout(PATIENCE, disk.put_session(row)).await;
-        let put = put.unwrap_or_else(|_| Err(Unavailable("the disk takes too long".into())));
+        let put = disk.put_session(row).await;
         if put.is_ok() {
             *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
         }
