@@ -144,6 +144,13 @@ impl Refusal {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message)
     }
 
+    /// Refuses with 415 a body that has to be decoded, and says which needs no decoding (RFC 9110, section 15.5.16).
+    pub(super) fn content_encoding() -> Self {
+        let message = "Unsupported media type: taskgate decodes no body; send it without a Content-Encoding";
+        let header = Some((header::ACCEPT_ENCODING, HeaderValue::from_static("identity")));
+        Self { header, ..Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message) }
+    }
+
     /// Refuses with 413 a body over the limit.
     pub(super) fn too_large(max_body: usize) -> Self {
         Self::new(

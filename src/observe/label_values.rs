@@ -58,6 +58,7 @@ const REQUESTS_REFUSED: &[&str] = &[
     "method",
     "accept",
     "content_type",
+    "content_encoding",
     "said_twice",
     "version",
     "modern",

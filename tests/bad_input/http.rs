@@ -115,6 +115,21 @@ async fn a_wrong_accept_is_406_and_a_wrong_content_type_415() {
 }
 
 #[tokio::test]
+async fn a_body_that_has_to_be_decoded_is_415_and_says_which_need_not_be() {
+    let house = House::new("").await;
+    let client = house.client().await;
+    for encoding in ["gzip", "br", "identity, gzip", ""] {
+        let answer = client.with("content-encoding", encoding).post(PING).await;
+        assert_eq!(answer.header("accept-encoding"), "identity", "{encoding:?}");
+        let (status, code, message) = answer.refusal();
+        assert_eq!((status, code), (415, -32600), "{encoding:?}");
+        assert!(message.contains("Content-Encoding"), "{message}");
+    }
+    house.still_works(4).await;
+    assert_eq!(client.with("content-encoding", "Identity").post(PING).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_body_over_max_body_is_413_whether_it_says_its_length_or_not() {
     let house = House::new("[server]\nmax_body = \"1KiB\"").await;
     let client = house.client().await;

@@ -131,8 +131,12 @@ fn is_wanted(parameters: &str) -> bool {
     weight.is_none_or(|(_, weight)| weight.trim().parse::<f32>().is_ok_and(|weight| weight > 0.0))
 }
 
-/// Checks that the body is declared as JSON.
+/// Checks that the body is declared as JSON, which needs no decoding.
 pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
+    let mut encodings = headers.get_all(header::CONTENT_ENCODING).iter();
+    if encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return Err(Refusal::content_encoding());
+    }
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
