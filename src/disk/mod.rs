@@ -47,7 +47,7 @@ pub use queue::{Later, LaterKey, Operation};
 pub use rescue::Rescue;
 pub use rusqlite;
 pub use seal::{Damaged, Place, Seals};
-pub use sessions::{SavedSession, SessionRemoval};
+pub use sessions::{SavedSession, SessionRemoval, SessionWrites};
 
 use reader::Readers;
 use writer::Writer;

@@ -1,6 +1,9 @@
 //! Sessions of clients, as the room that knows them writes them.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use bytes::Bytes;
 use rusqlite::Connection;
@@ -18,6 +21,28 @@ pub struct SavedSession {
     pub used_at: u64,
     /// What else there is of it.
     pub value: Bytes,
+}
+
+/// Counts the writes of one session that the file has taken, or may still take.
+#[derive(Clone, Debug, Default)]
+pub struct SessionWrites(Arc<AtomicUsize>);
+
+impl SessionWrites {
+    /// Returns the count of a session that was read from the file.
+    #[must_use]
+    pub fn of_saved() -> Self {
+        Self(Arc::new(AtomicUsize::new(1)))
+    }
+
+    /// Returns whether the file may have the session.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
+    fn not_taken(&self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The removal of a session, which goes on whether it is waited for or not.
@@ -94,19 +119,27 @@ pub(super) fn hide_ids(connection: &Connection, seals: &Seals) -> rusqlite::Resu
 }
 
 impl Disk {
-    /// Saves a session in the place of what was saved of it before.
+    /// Saves a session in the place of what was saved of it before, and counts that among its `writes`.
     ///
     /// # Errors
     /// [`Unavailable`]
-    pub async fn put_session(&self, session: SavedSession) -> Result<(), Unavailable> {
+    pub async fn put_session(&self, session: SavedSession, writes: SessionWrites) -> Result<(), Unavailable> {
         let seals = Arc::clone(self.seals());
-        self.write(move |connection| {
+        let put = move |connection: &Connection| {
             let (row, blob) = written(&seals, session.id, &session.value)?;
             let put = "INSERT OR REPLACE INTO sessions (id, used_at, value) VALUES (?1, ?2, ?3)";
             connection.prepare_cached(put)?.execute((row, session.used_at.cast_signed(), blob))?;
             Ok(())
-        })
-        .await
+        };
+        writes.0.fetch_add(1, Ordering::Relaxed);
+        let counted = writes.clone();
+        let (told, mut answered) = oneshot::channel();
+        let done = move |put: Result<(), Unavailable>| {
+            // The caller may have left.
+            let _ = told.send(put.inspect_err(|_| counted.not_taken()));
+        };
+        self.submit(Operation::new(put, done)).inspect_err(|_| writes.not_taken())?;
+        answer(&mut answered).await?
     }
 
     /// Notes that a session was used, with a later batch.

@@ -18,7 +18,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{Disk, OpenOptions, Rescue, SavedSession, backup, beside::beside, schema};
+use super::{Disk, OpenOptions, Rescue, SavedSession, SessionWrites, backup, beside::beside, schema};
 
 const MAX_BYTES: u64 = 64 << 20;
 
@@ -86,7 +86,7 @@ fn session(number: u128) -> SavedSession {
 
 async fn put(disk: &Disk, numbers: std::ops::Range<u128>) {
     for number in numbers {
-        disk.put_session(session(number)).await.expect("room");
+        disk.put_session(session(number), SessionWrites::default()).await.expect("room");
     }
 }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Native,
-    disk::Disk,
+    disk::{Disk, SessionWrites},
     flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
@@ -124,6 +124,7 @@ impl SessionOpening<'_> {
             admits_tasks: Arc::new(RwLock::new(true)),
             disk,
             written: Mutex::default(),
+            writes: SessionWrites::default(),
             observer: Arc::clone(observer),
         };
         Ok(OpenedSession { session: Arc::new(session), answer, streams })

@@ -23,7 +23,7 @@ impl Session {
         let Some(disk) = self.disk.as_ref().filter(|_| !self.has_ended()) else { return Ok(()) };
         let (form, next) = self.form();
         let row = disk::SavedSession { id: self.id, used_at: self.used_at(now), value: form.into() };
-        let put = disk.put_session(row).await;
+        let put = disk.put_session(row, self.writes.clone()).await;
         if put.is_ok() {
             *self.written.lock() = Some(WrittenForm { next, touched: Instant::now() });
         }
@@ -66,12 +66,13 @@ impl Session {
         self.written.lock().is_some()
     }
 
-    /// Removes the session from the file, if it is kept in one.
+    /// Removes the session from the file, if that may have it.
     pub(super) fn forget(&self) -> Option<SessionRemoval> {
         // Locked, so that no use is noted behind the removal.
         let mut written = self.written.lock();
         *written = None;
-        self.disk.as_ref().map(|disk| disk.remove_session(self.id))
+        // While the disk takes nothing, each removal would wait in memory.
+        self.disk.as_ref().filter(|_| self.writes.any()).map(|disk| disk.remove_session(self.id))
     }
 
     fn used_at(&self, now: u64) -> u64 {

@@ -40,7 +40,7 @@ pub(crate) use testing::alone;
 use kept::WrittenForm;
 
 use crate::{
-    disk::{Disk, SessionRemoval},
+    disk::{Disk, SessionRemoval, SessionWrites},
     flow::{ByteRoom, Outbox},
     identity::Owner,
     observe::{Observer, events},
@@ -111,6 +111,8 @@ pub struct Session {
     disk: Option<Disk>,
     /// What is written of it there.
     written: Mutex<Option<WrittenForm>>,
+    /// What that file may have of it.
+    writes: SessionWrites,
     observer: Arc<Observer>,
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::RwLock;
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::UpstreamId,
-    disk::{self, Disk},
+    disk::{self, Disk, SessionWrites},
     flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
@@ -104,6 +104,7 @@ impl SavedSession {
             admits_tasks: Arc::new(RwLock::new(true)),
             disk: Some(disk.clone()),
             written: Mutex::default(),
+            writes: SessionWrites::of_saved(),
             observer: Arc::clone(observer),
         })
     }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::{Caller, Session, Streams, Tasks};
 use crate::{
     config::Rates,
+    disk::SessionWrites,
     flow::{ByteRoom, Capacity},
     identity::Owner,
     limit::Accounts,
@@ -41,6 +42,7 @@ pub(crate) fn alone() -> Arc<Session> {
         admits_tasks: Arc::new(RwLock::new(true)),
         disk: None,
         written: parking_lot::Mutex::default(),
+        writes: SessionWrites::default(),
         observer,
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::process::Signal;
 use serde_json::json;
-use taskgate::disk::{Disk, OpenOptions, SavedSession};
+use taskgate::disk::{Disk, OpenOptions, SavedSession, SessionWrites};
 use tempfile::TempDir;
 
 use crate::{
@@ -136,7 +136,7 @@ async fn a_session_that_cannot_be_read_is_dropped_with_a_line_that_says_so_once(
     house.end(Signal::KILL).await;
     let disk = house.file();
     let row = disk.load_sessions().await.unwrap().pop().unwrap();
-    disk.put_session(SavedSession { value: r#"{"v":2}"#.into(), ..row }).await.unwrap();
+    disk.put_session(SavedSession { value: r#"{"v":2}"#.into(), ..row }, SessionWrites::default()).await.unwrap();
     assert!(disk.close());
     drop(disk);
     let mut told = Vec::new();

@@ -92,6 +92,20 @@ async fn a_session_that_its_client_has_ended_while_the_disk_took_nothing_ends_an
 }
 
 #[tokio::test]
+async fn a_session_that_the_disk_never_took_ends_at_once_and_leaves_nothing_to_remove() {
+    let upstream = Upstream::json().await;
+    let house = House::before(&upstream.url(), "[server]\nadmin = \"127.0.0.1:0\"\n").await;
+    let mark = house.folder.path().join("store.db-mark");
+    std::fs::rename(&mark, house.folder.path().join("away")).unwrap();
+    for _ in 0..5 {
+        assert_eq!(Client::connect(&house.url).await.delete().await.status, 200);
+    }
+    let admin = house.running.as_ref().unwrap().admin().await;
+    let metrics = Client::new(&format!("{admin}/metrics")).send(Method::GET, "").await;
+    assert!(metrics.text().contains("\ntaskgate_disk_backlog 0\n"), "{}", metrics.text());
+}
+
+#[tokio::test]
 async fn a_session_that_its_server_has_forgotten_meanwhile_is_lost_as_any() {
     let upstream = Upstream::json().await;
     let mut house = House::before(&upstream.url(), "").await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Disk, Folder, closed, put, session};
 use crate::disk::{
-    LaterKey, Operation,
+    LaterKey, Operation, SessionWrites,
     batch::Batches,
     beside::beside,
     cut::LogEnd,
@@ -29,7 +29,11 @@ async fn an_operation_that_fails_undoes_itself_and_no_other_of_its_batch() {
             .await
         })
     };
-    let (first, second, third) = (disk.put_session(session(1)), fails(&disk), disk.put_session(session(2)));
+    let (first, second, third) = (
+        disk.put_session(session(1), SessionWrites::default()),
+        fails(&disk),
+        disk.put_session(session(2), SessionWrites::default()),
+    );
     let (first, second, third) = tokio::join!(first, second, third);
     assert_eq!((first, third), (Ok(()), Ok(())));
     assert!(second.expect("no panic").expect_err("no such table").0.contains("no_such_table"));
@@ -118,12 +122,15 @@ async fn a_panic_of_the_thread_that_writes_is_told_to_all_who_wait_and_to_the_op
         assert!(connection.is_autocommit(), "this panic is a part of the test");
         Ok(())
     });
-    let (panicked, with_it) = tokio::join!(panics, disk.put_session(session(1)));
+    let (panicked, with_it) = tokio::join!(panics, disk.put_session(session(1), SessionWrites::default()));
     assert_eq!(&*panicked.expect_err("it has panicked").0, "it gave no answer");
     with_it.expect_err("it is not on the disk");
     assert!(!disk.close(), "what waited was not written");
     assert!(!disk.is_available() && observer.open_metrics().contains("taskgate_disk_unavailable 1"));
-    assert_eq!(&*disk.put_session(session(2)).await.expect_err("it has ended").0, "it is closed");
+    assert_eq!(
+        &*disk.put_session(session(2), SessionWrites::default()).await.expect_err("it has ended").0,
+        "it is closed"
+    );
     drop(disk);
     assert_eq!(folder.open(None).load_sessions().await.expect("whole"), [session(0)]);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::{Disk, Folder, closed, put, session};
-use crate::disk::{LaterKey, Rescue};
+use crate::disk::{LaterKey, Rescue, SessionWrites};
 
 /// The bytes of a page.
 const PAGE: usize = 4096;
@@ -90,8 +90,11 @@ async fn an_operation_that_meets_damage_fails_and_no_other_of_its_batch() {
     let before = found(&folder);
     let observer = Arc::<crate::observe::Observer>::default();
     let (disk, _) = Disk::open(&folder.options(None, &[]), &observer).expect("a start does not read results");
-    let (first, meets, second) =
-        tokio::join!(disk.put_session(session(1)), disk.write(remove), disk.put_session(session(2)));
+    let (first, meets, second) = tokio::join!(
+        disk.put_session(session(1), SessionWrites::default()),
+        disk.write(remove),
+        disk.put_session(session(2), SessionWrites::default())
+    );
     assert_eq!((first, second), (Ok(()), Ok(())));
     assert!(meets.expect_err("it is damaged").0.contains("malformed"));
     assert!(disk.is_available() && observer.open_metrics().contains("taskgate_disk_damages_total 1"));

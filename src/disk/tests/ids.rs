@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Disk, Folder, SavedSession, closed, session};
+use super::{Disk, Folder, SavedSession, SessionWrites, closed, session};
 
 #[tokio::test]
 async fn a_sealed_file_does_not_tell_the_ids_of_sessions_which_open_them() {
@@ -14,7 +14,7 @@ async fn a_sealed_file_does_not_tell_the_ids_of_sessions_which_open_them() {
         let disk =
             Disk::open(&folder.options(Some(key), &["a key of many characters"]), &Arc::default()).expect("whole").0;
         for id in ids {
-            disk.put_session(saved(id, round)).await.expect("room");
+            disk.put_session(saved(id, round), SessionWrites::default()).await.expect("room");
         }
         disk.touch_session(ids[1], 9 + round);
         disk.remove_session(ids[0]).tried().await.expect("there");

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     disk::{
-        Disk, SavedSession,
+        Disk, SavedSession, SessionWrites,
         rusqlite::{Connection, OpenFlags},
     },
     identity::Owner,
@@ -71,7 +71,7 @@ async fn write(file: &Path, key: Option<&str>) {
     change(&made(3), Change::cancel()).await;
     change(&made(4), Change::Ask("what".into())).await;
     store.note(id(5), "a note".into());
-    store.disk.put_session(session()).await.expect("available");
+    store.disk.put_session(session(), SessionWrites::default()).await.expect("available");
     store.disk.key("cursors").await.expect("available");
     assert!(store.disk.close());
     crate::disk::backup(&folder.path().join("store"), file).expect("room");
