@@ -9,6 +9,7 @@ mod broken;
 mod calls;
 mod endpoint;
 mod fallback;
+mod forgotten;
 mod tasks;
 
 use kit::{Client, Gate, SseUpstream};

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
     wire::{
-        Version,
+        Kind, Message, Version,
         received::Received,
         sse::{Decoder, Event},
     },
@@ -88,7 +88,7 @@ impl Link for SseLink {
 
     fn send(&self, message: Bytes, headers: HeaderMap) -> Sending<'_> {
         Box::pin(async move {
-            let sending = tokio::time::timeout(SEND_TIMEOUT, self.0.post(message, headers));
+            let sending = tokio::time::timeout(SEND_TIMEOUT, self.0.send(message, headers));
             match self.0.closed.run_until_cancelled(sending).await {
                 Some(sent) => sent.unwrap_or(Err(Failure::TimedOut(SEND_TIMEOUT))),
                 None => Err(Failure::Abandoned),
@@ -117,6 +117,33 @@ impl Link for SseLink {
 }
 
 impl SseSession {
+    async fn send(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
+        let sent = self.post(message.clone(), headers).await;
+        sent.map_err(|failure| self.not_sent(message, failure))
+    }
+
+    /// Ends the call that waits for an answer of its client, where the server has forgotten the session that it asked in:
+    /// its stream may stay open for ever. In a client's own session any call may be the one.
+    fn not_sent(&self, message: Bytes, failure: Failure) -> Failure {
+        let is_lost = matches!(failure, Failure::SessionLost) || self.is_forgotten(&failure);
+        let answer = Message::parse(message).ok().filter(|message| is_lost && message.kind() == Kind::Response);
+        let Some(answer) = answer else { return failure };
+        self.lost.cancel();
+        let exchanges = &self.inbound.exchanges;
+        if !self.inbound.pooled {
+            exchanges.abandon_all(&Failure::SessionLost);
+        } else if let Some(number) = exchanges.asked(answer.id_to_answer()) {
+            exchanges.end(number, Err(Failure::SessionLost));
+        }
+        Failure::SessionLost
+    }
+
+    /// Returns whether a server says by its refusal of a message that it has forgotten the session.
+    fn is_forgotten(&self, refusal: &Failure) -> bool {
+        let is_unknown = matches!(refusal, Failure::Http(error) if error.status == StatusCode::NOT_FOUND);
+        self.agreed.load(Ordering::Relaxed) && (is_unknown || speaks_of_no_session(refusal))
+    }
+
     async fn post(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
         if self.lost.is_cancelled() {
             return Err(Failure::SessionLost);
@@ -132,9 +159,8 @@ impl SseSession {
         if !response.status().is_success() {
             let is_unknown = response.status() == StatusCode::NOT_FOUND;
             let failure = self.server.refusal(response).await;
-            // Of a client's own session the client gets the answer as it is, and can begin another session.
-            let may_be_lost = self.inbound.pooled && self.agreed.load(Ordering::Relaxed);
-            if !may_be_lost || !(is_unknown || speaks_of_no_session(&failure)) {
+            // In a client's own session a request gets the refusal as its answer.
+            if !self.inbound.pooled || !self.is_forgotten(&failure) {
                 return Err(failure);
             }
             self.lost.cancel();

@@ -1,0 +1,89 @@
+//! When the server has forgotten a session, but keeps its stream open: a call whose answer it refuses does not wait.
+
+use serde_json::json;
+
+use super::gate;
+use crate::kit::{Client, Gate, SseOptions, SseUpstream, Stream, text_of};
+
+/// How servers refuse a message of a session that they do not know.
+const REFUSALS: [(u16, &str); 2] = [(404, "Could not find session"), (400, "No transport found for sessionId")];
+
+const QUESTION: &str = r#"{"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"Really?"}}"#;
+
+fn forgetting(refusal: (u16, &'static str)) -> SseOptions {
+    SseOptions { accepted: refusal, ..<_>::default() }
+}
+
+/// Begins calls, and has the server ask. Returns the calls.
+async fn asking(server: &SseUpstream, client: &Client, calls: usize) -> Vec<Stream> {
+    let begin = |nth| client.stream("tools/call", json!({ "name": format!("slow-{nth}") }));
+    let begun = (0..calls).map(begin).collect();
+    for nth in 0..calls {
+        server.message(&format!("slow-{nth}")).await;
+    }
+    server.stream(1).event(QUESTION).await;
+    begun
+}
+
+async fn able(gate: &Gate) -> Client {
+    Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await
+}
+
+#[tokio::test]
+async fn an_answer_that_is_refused_ends_the_call_that_asked_and_sends_the_client_to_a_new_session() {
+    for refusal in REFUSALS {
+        let server = SseUpstream::new().await;
+        let gate = gate(&server).await;
+        let client = able(&gate).await;
+        let mut call = asking(&server, &client, 1).await.remove(0);
+        let question = call.message().await;
+        server.become_one_that(forgetting(refusal));
+        assert_eq!(client.respond(&question["id"], json!({ "action": "decline" })).await, 404, "{refusal:?}");
+        let error = call.message().await["error"].take();
+        assert!(error["message"].as_str().unwrap().contains("has ended the session"), "{error}");
+        server.become_one_that(SseOptions::default());
+        assert_eq!(client.answer("ping", json!({})).await.status, 404);
+        assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_refused_ends_every_call_of_the_session_that_may_have_asked() {
+    for refusal in REFUSALS {
+        let server = SseUpstream::new().await;
+        let gate = gate(&server).await;
+        let client = able(&gate).await;
+        let mut listening = client.get_stream().await;
+        let calls = asking(&server, &client, 2).await;
+        let question = listening.message().await;
+        server.become_one_that(forgetting(refusal));
+        assert_eq!(client.respond(&question["id"], json!({ "action": "decline" })).await, 404, "{refusal:?}");
+        for mut call in calls {
+            assert_eq!(call.head().await.0, 404);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_whose_answer_is_refused_fails_and_says_why() {
+    for refusal in REFUSALS {
+        let server = SseUpstream::new().await;
+        let gate = gate(&server).await;
+        let client = able(&gate).await;
+        let mut listening = client.get_stream().await;
+        let id = client.create_id("slow").await;
+        server.message("slow").await;
+        server.stream(1).event(QUESTION).await;
+        let question = loop {
+            let message = listening.message().await;
+            if message["method"] == "elicitation/create" {
+                break message;
+            }
+        };
+        server.become_one_that(forgetting(refusal));
+        client.respond(&question["id"], json!({ "action": "decline" })).await;
+        let task = client.until(&id, "failed").await;
+        assert!(task["statusMessage"].as_str().unwrap().contains("has ended the session"), "{task}");
+        assert_eq!(server.count("slow"), 1);
+    }
+}
