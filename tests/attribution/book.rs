@@ -108,8 +108,8 @@ impl Book {
     }
 
     /// Takes what came to the server as an answer: it has to be that of a question in that session, the first one, and
-    /// about the same call.
-    pub(crate) fn answered(&self, session: &str, answer: &Value) {
+    /// about the same call. A server that has forgotten the session refuses it, and goes on waiting.
+    pub(crate) fn answered(&self, session: &str, answer: &Value, is_taken: bool) {
         let mut notes = self.notes.lock();
         let id = answer["id"].as_str().unwrap_or_default();
         let fault = match notes.questions.get_mut(id) {
@@ -120,8 +120,12 @@ impl Book {
                 let fault = match question.reply.take() {
                     None => Some("it was answered before"),
                     Some(_) if tags(&text).any(|tag| tag != question.tag) => Some("it is about another call"),
-                    Some(reply) => {
+                    Some(reply) if is_taken => {
                         let _ = reply.send(());
+                        None
+                    }
+                    Some(reply) => {
+                        question.reply = Some(reply);
                         None
                     }
                 };

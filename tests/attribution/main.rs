@@ -40,6 +40,8 @@ pub(crate) enum Form {
     Stream,
     /// Over HTTP, on the GET stream of the session.
     Listener,
+    /// Over HTTP+SSE, on the one stream of the session.
+    Sse,
     /// Over stdio, with a process for each session.
     Processes,
     /// Over stdio, with one process for all sessions.
@@ -185,6 +187,7 @@ async fn every_message_is_for_its_caller(form: Form) {
     eprintln!("TASKGATE_SEED={seed}");
     let server = match form {
         Form::Stream | Form::Listener => format!("url = {:?}", OverHttp::start(form, &book).await),
+        Form::Sse => format!("url = {:?}\ntransport = \"sse\"", OverHttp::start(form, &book).await),
         Form::Processes | Form::Shared => {
             let command = json!(over_stdio::start(&book).await);
             format!("command = {command}\nshared = {}", form.is_shared())
@@ -217,6 +220,11 @@ async fn what_is_said_on_the_stream_of_a_call_reaches_the_caller_of_that_call_al
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_on_a_get_stream_reaches_the_caller_alone_in_whose_call_it_is_asked() {
     every_message_is_for_its_caller(Form::Listener).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_on_the_one_stream_of_a_session_reaches_the_caller_alone_whose_call_it_is_about() {
+    every_message_is_for_its_caller(Form::Sse).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

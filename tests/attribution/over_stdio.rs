@@ -65,7 +65,7 @@ async fn process(book: Arc<Book>, deaths: Arc<AtomicUsize>, name: String, stream
         while let Ok(Some(line)) = lines.next_line().await {
             let mut message: Value = serde_json::from_str(&line).unwrap();
             if message.get("method").is_none() {
-                book.answered(&name, &message);
+                book.answered(&name, &message, true);
             } else if message["method"] == "notifications/cancelled" {
                 if let Some(cancelled) = calls.get(&message["params"]["requestId"].to_string()) {
                     cancelled.cancel();

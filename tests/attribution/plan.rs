@@ -103,6 +103,8 @@ impl Plan {
             "tag": tag,
             "questions": questions,
             "samples": chance.one_in(3),
+            // A caller that stays gets to its end also where the server waits for every answer.
+            "patient": way == Way::Stays,
             "pause": chance.below(120),
             "end": end,
             // A call that a shared process never answers is in the way of all others for as long as it runs.

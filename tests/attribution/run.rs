@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::book::Book;
 
-/// How long the server waits for an answer before it goes on without.
+/// How long the server waits for an answer before it goes on without, where the caller may never give one.
 const WAITS: Duration = Duration::from_millis(500);
 
 /// What the server says in the course of a call, or in its place.
@@ -19,6 +19,8 @@ const WAITS: Duration = Duration::from_millis(500);
 pub(crate) enum Said {
     /// A message.
     Line(String),
+    /// Where messages go by POST.
+    Endpoint(String),
     /// Another status than that of an answer.
     Status(u16),
     /// The connection breaks in the middle of a message.
@@ -56,7 +58,7 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         let asking = async {
             self.pause().await;
             for _ in 0..arguments["questions"].as_u64().unwrap() {
-                self.ask().await;
+                self.ask(arguments["patient"] == true).await;
             }
         };
         if self.cancelled.run_until_cancelled(asking).await.is_none() {
@@ -102,7 +104,7 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
     async fn goes_on(&self) {
         self.pause().await;
         self.tell().await;
-        self.ask().await;
+        self.ask(false).await;
     }
 
     async fn answer(&self) {
@@ -131,8 +133,8 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         self.say(json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })).await;
     }
 
-    /// Asks about the call, and waits for the answer, but not for ever.
-    async fn ask(&self) {
+    /// Asks about the call, and waits for the answer, for ever if the server is patient.
+    async fn ask(&self, patient: bool) {
         let tag = self.tag();
         let (id, answered) = self.book.ask(&self.session, tag);
         let (method, params) = if self.message["params"]["arguments"]["samples"] == true {
@@ -143,7 +145,11 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
             ("elicitation/create", json!({ "message": tag, "requestedSchema": schema }))
         };
         self.say(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
-        let _ = timeout(WAITS, answered).await;
+        if patient {
+            let _ = answered.await;
+        } else {
+            let _ = timeout(WAITS, answered).await;
+        }
     }
 }
 
