@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     client::{Modern, VERSION},
-    kit::{Client, Gate, SseOptions, SseUpstream, Upstream, eventually, soon, within},
+    kit::{Client, Gate, SseUpstream, Upstream, eventually, soon, within},
 };
 
 const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
@@ -86,32 +86,6 @@ async fn a_server_over_http_and_sse_may_refuse_the_question_for_its_generation_i
         assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
         assert_eq!(server.count("initialize"), 1);
     }
-}
-
-#[tokio::test]
-async fn an_answer_that_a_server_over_http_and_sse_refuses_as_it_has_forgotten_the_session_ends_the_call_that_asked() {
-    let refused = async |refusal| {
-        let server = SseUpstream::new().await;
-        let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
-        let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
-        let calling = tokio::spawn({
-            let client = client.clone();
-            async move { client.call("slow").await }
-        });
-        server.message("slow").await;
-        let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
-        let question = json!({ "jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": params });
-        server.stream(1).event(&question.to_string()).await;
-        let asked = soon(calling).await.unwrap();
-        let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
-        server.become_one_that(SseOptions { accepted: refusal, ..<_>::default() });
-        let answers = json!({ key: { "action": "decline" } });
-        let retry = json!({ "name": "slow", "arguments": {}, "requestState": asked["requestState"], "inputResponses": answers });
-        let error = soon(client.refusal("tools/call", retry)).await;
-        assert_eq!((error.0, error.1), (200, -32603), "{refusal:?}: {error:?}");
-        assert_eq!(server.count("slow"), 1, "it ran once");
-    };
-    tokio::join!(refused((404, "Could not find session")), refused((400, "No transport found for sessionId")));
 }
 
 /// A task at once, and the server before which it runs.

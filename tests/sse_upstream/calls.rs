@@ -137,7 +137,7 @@ async fn a_post_that_is_refused_ends_its_own_call_only() {
     let caller = client.clone();
     let other = tokio::spawn(async move { text_of(&caller, "slow").await });
     let slow = server.message("slow").await;
-    for status in [400, 404, 500] {
+    for status in [400, 409, 500] {
         let (refusal, ()) = tokio::join!(client.error("tools/call", json!({ "name": "refused" })), async {
             server.held("refused").await.status(status, &[], "not on my watch");
         });

@@ -1,8 +1,8 @@
-//! When the server has forgotten a session, but keeps its stream open: a call whose answer it refuses does not wait.
+//! When the server has forgotten a session, but keeps its stream open: no call waits for what does not come there.
 
 use serde_json::json;
 
-use super::gate;
+use super::{all, gate};
 use crate::kit::{Client, Gate, SseOptions, SseUpstream, Stream, text_of};
 
 /// How servers refuse a message of a session that they do not know.
@@ -86,4 +86,21 @@ async fn a_task_whose_answer_is_refused_fails_and_says_why() {
         assert!(task["statusMessage"].as_str().unwrap().contains("has ended the session"), "{task}");
         assert_eq!(server.count("slow"), 1);
     }
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_with_404_ends_the_calls_that_wait_and_sends_the_client_to_a_new_session() {
+    let (server, gate, client) = all().await;
+    let mut plain = client.stream("tools/call", json!({ "name": "slow" }));
+    let id = client.create_id("slow-task").await;
+    server.message("slow").await;
+    server.message("slow-task").await;
+    server.become_one_that(forgetting(REFUSALS[0]));
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    assert_eq!(plain.head().await.0, 404);
+    let task = client.until(&id, "failed").await;
+    assert!(task["statusMessage"].as_str().unwrap().contains("has ended the session"), "{task}");
+    server.become_one_that(SseOptions::default());
+    assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
+    assert_eq!((server.count("slow"), server.count("slow-task")), (1, 1));
 }

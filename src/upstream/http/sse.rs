@@ -122,18 +122,17 @@ impl SseSession {
         sent.map_err(|failure| self.not_sent(message, failure))
     }
 
-    /// Ends the call that waits for an answer of its client, where the server has forgotten the session that it asked in:
-    /// its stream may stay open for ever. In a client's own session any call may be the one.
+    /// Ends the call that waits for an answer, where the server has forgotten the session that it asked in: its stream may
+    /// stay open for ever. Where the call is not known any may be the one, and in a client's own session none goes on.
     fn not_sent(&self, message: Bytes, failure: Failure) -> Failure {
         let is_lost = matches!(failure, Failure::SessionLost) || self.is_forgotten(&failure);
         let answer = Message::parse(message).ok().filter(|message| is_lost && message.kind() == Kind::Response);
         let Some(answer) = answer else { return failure };
         self.lost.cancel();
         let exchanges = &self.inbound.exchanges;
-        if !self.inbound.pooled {
-            exchanges.abandon_all(&Failure::SessionLost);
-        } else if let Some(number) = exchanges.asked(answer.id_to_answer()) {
-            exchanges.end(number, Err(Failure::SessionLost));
+        match exchanges.asked(answer.id_to_answer()) {
+            Some(number) if self.inbound.pooled => exchanges.end(number, Err(Failure::SessionLost)),
+            _ => exchanges.abandon_all(&Failure::SessionLost),
         }
         Failure::SessionLost
     }
@@ -159,8 +158,8 @@ impl SseSession {
         if !response.status().is_success() {
             let is_unknown = response.status() == StatusCode::NOT_FOUND;
             let failure = self.server.refusal(response).await;
-            // In a client's own session a request gets the refusal as its answer.
-            if !self.inbound.pooled || !self.is_forgotten(&failure) {
+            // Status 400 says so with no more than likelihood: a client with a session of its own gets it as it is.
+            if !self.is_forgotten(&failure) || !(is_unknown || self.inbound.pooled) {
                 return Err(failure);
             }
             self.lost.cancel();
@@ -231,7 +230,10 @@ impl SseSession {
                         // A server that takes no answers gets none.
                         if replies.len() < MAX_REPLIES {
                             let (session, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
-                            let sending = async move { session.post_to(endpoint, reply, headers).await };
+                            let sending = async move {
+                                let sent = session.post_to(endpoint, reply.clone(), headers).await;
+                                sent.map_err(|failure| session.not_sent(reply, failure))
+                            };
                             replies.spawn(tokio::time::timeout(SEND_TIMEOUT, sending));
                         }
                     }
