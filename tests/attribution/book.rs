@@ -1,7 +1,7 @@
 //! The notes of a run: the questions, and each message that reached a caller to whom it does not belong.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -21,6 +21,8 @@ struct Notes {
     faults: Vec<String>,
     questions: HashMap<String, Question>,
     counts: BTreeMap<&'static str, usize>,
+    /// The tags of the calls that have begun.
+    begun: HashSet<String>,
     running: usize,
 }
 
@@ -77,6 +79,14 @@ impl Book {
 
     pub(crate) fn counts(&self) -> BTreeMap<&'static str, usize> {
         self.notes.lock().counts.clone()
+    }
+
+    /// Notes that a call begins, which it may once.
+    pub(crate) fn begins(&self, tag: &str) {
+        let mut notes = self.notes.lock();
+        if !notes.begun.insert(tag.to_owned()) {
+            notes.faults.push(format!("the call of {tag} ran twice"));
+        }
     }
 
     /// Notes a call that the server works on.

@@ -13,6 +13,7 @@ mod ear;
 mod legacy;
 mod modern;
 mod over_http;
+mod over_modern;
 mod over_stdio;
 mod plan;
 mod run;
@@ -32,6 +33,7 @@ use tokio::{
     sync::RwLock,
     time::{Instant, sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 /// What is in front of the server, and how it says what is not an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,8 @@ pub(crate) enum Form {
     Listener,
     /// Over HTTP+SSE, on the one stream of the session.
     Sse,
+    /// Over HTTP, in front of a server of revision 2026-07-28.
+    Modern,
     /// Over stdio, with a process for each session.
     Processes,
     /// Over stdio, with one process for all sessions.
@@ -115,27 +119,38 @@ impl Caller {
     }
 }
 
-async fn callers(gate: &Gate, form: Form, book: &Arc<Book>) -> Vec<Caller> {
+async fn callers(url: &str, form: Form, book: &Arc<Book>) -> Vec<Caller> {
     let mut callers = Vec::new();
     for owner in 0..OWNERS {
-        let http = || Client::new(&gate.url).with("x-user", &format!("owner-{owner}"));
+        let http = || Client::new(url).with("x-user", &format!("owner-{owner}"));
         let ear = |kind: &str| Ear { book: Arc::clone(book), form, name: format!("{owner}{kind}") };
         let able = json!({ "elicitation": {}, "sampling": {} });
         let of_session = if owner == 0 { json!({}) } else { able.clone() };
-        callers.push(Caller::Legacy(Legacy::connect(ear("L"), http(), of_session).await));
+        if form == Form::Modern {
+            // It has no sessions.
+            callers.push(Caller::Sessionless(Arc::new(Sessionless::new(ear("B"), http(), able.clone()))));
+        } else {
+            callers.push(Caller::Legacy(Legacy::connect(ear("L"), http(), of_session).await));
+        }
         callers.push(Caller::Sessionless(Arc::new(Sessionless::new(ear("A"), http(), able))));
         callers.push(Caller::Sessionless(Arc::new(Sessionless::new(ear("U"), http(), json!({})))));
     }
     callers
 }
 
-/// Makes all calls of all callers, and returns what has not ended in time.
-async fn all_call(callers: &[Caller], form: Form, book: &Arc<Book>, seed: u64) -> Vec<String> {
+/// Makes all calls of all callers, or those that have begun when taskgate is killed. Returns what failed.
+async fn all_call(
+    callers: &[Caller],
+    form: Form,
+    book: &Arc<Book>,
+    seed: u64,
+    killed: &CancellationToken,
+) -> Vec<String> {
     let turns = Arc::new(RwLock::new(()));
     let lanes = callers.iter().flat_map(|caller| (0..AT_ONCE).map(move |lane| (caller.clone(), lane)));
     let calling = lanes.map(|(caller, lane)| {
-        let (turns, book) = (Arc::clone(&turns), Arc::clone(book));
-        tokio::spawn(async move {
+        let (turns, book, killed) = (Arc::clone(&turns), Arc::clone(book), killed.clone());
+        let calls = async move {
             let mut chance = Chance::of(seed, &format!("{}/{lane}", caller.name()));
             for _ in 0..form.calls() {
                 let plan = Plan::next(&mut chance, caller.name(), form);
@@ -152,13 +167,20 @@ async fn all_call(callers: &[Caller], form: Form, book: &Arc<Book>, seed: u64) -
                     book.fault(format!("this call has not ended: {plan:?}"));
                 }
             }
-        })
+        };
+        tokio::spawn(async move { killed.run_until_cancelled(calls).await })
     });
     let calling: Vec<_> = calling.collect();
     let mut failures = Vec::new();
     for call in calling {
         failures.extend(call.await.err().map(|error| error.to_string()));
     }
+    failures
+}
+
+/// Waits until every task has ended, and ends the sessions. Returns what has not ended in time.
+async fn all_end(callers: &[Caller]) -> Vec<String> {
+    let mut failures = Vec::new();
     for caller in callers {
         if timeout(BOUND, caller.ends()).await.is_err() {
             failures.push(format!("a task of {} has not ended", caller.name()));
@@ -168,8 +190,8 @@ async fn all_call(callers: &[Caller], form: Form, book: &Arc<Book>, seed: u64) -
 }
 
 /// Returns the gauges that are not yet those of a taskgate with nothing to do.
-async fn busy(gate: &Gate, form: Form) -> BTreeMap<String, String> {
-    let admin = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap()));
+async fn busy(admin: &str, form: Form) -> BTreeMap<String, String> {
+    let admin = Client::new(&format!("{admin}/metrics"));
     let text = admin.send(Method::GET, "").await.text().to_owned();
     let idle = ["sessions", "pooled_sessions", "sessionless_requests", "parked_calls", "tasks_live", "question_bytes"];
     // A shared process is kept for a while.
@@ -182,34 +204,50 @@ async fn busy(gate: &Gate, form: Form) -> BTreeMap<String, String> {
     values.collect()
 }
 
-async fn every_message_is_for_its_caller(form: Form) {
-    let (seed, book) = (plan::seed(), Arc::<Book>::default());
-    eprintln!("TASKGATE_SEED={seed}");
+/// Returns it as a failure if taskgate does not come to rest in time.
+async fn rests(admin: &str, form: Form) -> Option<String> {
+    let until = Instant::now() + BOUND;
+    let mut left = busy(admin, form).await;
+    while !left.is_empty() && Instant::now() < until {
+        sleep(Duration::from_millis(20)).await;
+        left = busy(admin, form).await;
+    }
+    (!left.is_empty()).then(|| format!("taskgate is still busy: {left:?}"))
+}
+
+/// Starts a server, and returns the configuration of taskgate in front of it.
+async fn configuration(form: Form, book: &Arc<Book>) -> String {
     let server = match form {
-        Form::Stream | Form::Listener => format!("url = {:?}", OverHttp::start(form, &book).await),
-        Form::Sse => format!("url = {:?}\ntransport = \"sse\"", OverHttp::start(form, &book).await),
+        Form::Stream | Form::Listener | Form::Modern => format!("url = {:?}", OverHttp::start(form, book).await),
+        Form::Sse => format!("url = {:?}\ntransport = \"sse\"", OverHttp::start(form, book).await),
         Form::Processes | Form::Shared => {
-            let command = json!(over_stdio::start(&book).await);
+            let command = json!(over_stdio::start(book).await);
             format!("command = {command}\nshared = {}", form.is_shared())
         }
     };
-    let gate = Gate::configured(&format!("{CONFIG}{server}\n")).await;
-    let callers = callers(&gate, form, &book).await;
-    let mut failures = all_call(&callers, form, &book, seed).await;
-    let until = Instant::now() + BOUND;
-    let mut left = busy(&gate, form).await;
-    while !left.is_empty() && Instant::now() < until {
-        sleep(Duration::from_millis(20)).await;
-        left = busy(&gate, form).await;
-    }
-    failures.extend((!left.is_empty()).then(|| format!("taskgate is still busy: {left:?}")));
+    format!("{CONFIG}{server}\n")
+}
+
+/// Fails the test where something failed, or something never happened.
+fn judge(form: Form, book: &Book, mut failures: Vec<String>, happens: &[&str]) {
+    let (seed, happened) = (plan::seed(), book.counts());
     failures.extend(book.faults());
-    eprintln!("{form:?}: {:?}", book.counts());
+    eprintln!("{form:?}: {happened:?}");
     assert!(failures.is_empty(), "with TASKGATE_SEED={seed}:\n{}", failures.join("\n"));
-    let happened = book.counts();
-    for what in ["asked", "answered", "refused", "results", "tasks", "cancelled"] {
+    for what in happens {
         assert!(happened.contains_key(what), "with TASKGATE_SEED={seed} no call was one of {what:?}: {happened:?}");
     }
+}
+
+async fn every_message_is_for_its_caller(form: Form) {
+    let (seed, book) = (plan::seed(), Arc::<Book>::default());
+    eprintln!("TASKGATE_SEED={seed}");
+    let gate = Gate::configured(&configuration(form, &book).await).await;
+    let callers = callers(&gate.url, form, &book).await;
+    let mut failures = all_call(&callers, form, &book, seed, &CancellationToken::new()).await;
+    failures.extend(all_end(&callers).await);
+    failures.extend(rests(gate.admin.as_ref().unwrap(), form).await);
+    judge(form, &book, failures, &["asked", "answered", "results", "tasks", "cancelled"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -225,6 +263,11 @@ async fn what_is_asked_on_a_get_stream_reaches_the_caller_alone_in_whose_call_it
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_comes_on_the_one_stream_of_a_session_reaches_the_caller_alone_whose_call_it_is_about() {
     every_message_is_for_its_caller(Form::Sse).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_without_sessions_says_and_asks_reaches_the_caller_of_that_call_alone() {
+    every_message_is_for_its_caller(Form::Modern).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,6 +17,7 @@ use crate::{
     Form,
     book::Book,
     kit::serve,
+    over_modern,
     run::{Run, Said, Voice, response},
 };
 
@@ -36,10 +37,10 @@ struct Session {
     calls: HashMap<String, CancellationToken>,
 }
 
-type Body = BoxBody<Bytes, io::Error>;
+pub(crate) type Body = BoxBody<Bytes, io::Error>;
 
 /// How many messages wait for a connection.
-const ROOM: usize = 64;
+pub(crate) const ROOM: usize = 64;
 
 impl OverHttp {
     /// Starts one, and returns its url.
@@ -59,6 +60,9 @@ impl OverHttp {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if self.form == Form::Modern {
+            return over_modern::answer(&self.book, message).await;
+        }
         let is_sse = self.form == Form::Sse;
         if is_sse && head.method == Method::GET {
             let (voice, said) = mpsc::channel(ROOM);
@@ -173,20 +177,20 @@ fn forgotten(session: &str, is_sse: bool) -> Response<Body> {
     response
 }
 
-fn empty(status: u16) -> Response<Body> {
+pub(crate) fn empty(status: u16) -> Response<Body> {
     let mut response = whole("text/plain", String::new());
     *response.status_mut() = StatusCode::from_u16(status).unwrap();
     response
 }
 
-fn whole(content_type: &'static str, text: String) -> Response<Body> {
+pub(crate) fn whole(content_type: &'static str, text: String) -> Response<Body> {
     let mut response = Response::new(Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed());
     response.headers_mut().insert("content-type", content_type.parse().unwrap());
     response
 }
 
 /// Returns a stream of what is said, which ends with the answer.
-fn events(first: Option<Said>, said: mpsc::Receiver<Said>) -> Response<Body> {
+pub(crate) fn events(first: Option<Said>, said: mpsc::Receiver<Said>) -> Response<Body> {
     let frames = stream::unfold((first, said, false), |(first, mut said, cut)| async move {
         if cut {
             return Some((Err(io::Error::other("cut by the test")), (None, said, false)));

@@ -52,6 +52,10 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         let _running = self.book.runs();
         let arguments = &self.message["params"]["arguments"];
         let end = arguments["end"].as_str().unwrap();
+        // That says that the call has not run, so it may be sent again.
+        if end != "404" {
+            self.book.begins(self.tag());
+        }
         if end.parse::<u16>().is_err() || arguments["questions"] != 0 {
             self.tell().await;
         }
@@ -92,11 +96,11 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         }
     }
 
-    fn tag(&self) -> &str {
+    pub(crate) fn tag(&self) -> &str {
         self.message["params"]["arguments"]["tag"].as_str().unwrap()
     }
 
-    async fn pause(&self) {
+    pub(crate) async fn pause(&self) {
         sleep(Duration::from_millis(self.message["params"]["arguments"]["pause"].as_u64().unwrap())).await;
     }
 
@@ -113,7 +117,7 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
             .await;
     }
 
-    async fn reply(&self, said: Said) {
+    pub(crate) async fn reply(&self, said: Said) {
         let _ = self.own.send(said).await;
     }
 
@@ -123,7 +127,7 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         }
     }
 
-    async fn tell(&self) {
+    pub(crate) async fn tell(&self) {
         let token = &self.message["params"]["_meta"]["progressToken"];
         if !token.is_null() {
             let params = json!({ "progressToken": token, "progress": 1, "message": self.tag() });
@@ -133,17 +137,22 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
         self.say(json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params })).await;
     }
 
-    /// Asks about the call, and waits for the answer, for ever if the server is patient.
-    async fn ask(&self, patient: bool) {
+    /// Returns a question about the call: a method and its params.
+    pub(crate) fn question(&self) -> (&'static str, Value) {
         let tag = self.tag();
-        let (id, answered) = self.book.ask(&self.session, tag);
-        let (method, params) = if self.message["params"]["arguments"]["samples"] == true {
+        if self.message["params"]["arguments"]["samples"] == true {
             let message = json!({ "role": "user", "content": { "type": "text", "text": tag } });
             ("sampling/createMessage", json!({ "messages": [message], "maxTokens": 10 }))
         } else {
             let schema = json!({ "type": "object", "properties": { "who": { "type": "string" } } });
             ("elicitation/create", json!({ "message": tag, "requestedSchema": schema }))
-        };
+        }
+    }
+
+    /// Asks about the call, and waits for the answer, for ever if the server is patient.
+    async fn ask(&self, patient: bool) {
+        let (id, answered) = self.book.ask(&self.session, self.tag());
+        let (method, params) = self.question();
         self.say(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await;
         if patient {
             let _ = answered.await;
