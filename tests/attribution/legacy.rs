@@ -57,11 +57,20 @@ impl Legacy {
             }
             sleep(POLL).await;
         };
+        self.listen_in(client);
+    }
+
+    fn listen_in(self: &Arc<Self>, client: Client) {
         let (caller, listening) = (Arc::clone(self), client.clone());
         let listening = tokio::spawn(async move { caller.listen(listening).await });
         if let Some((_, earlier)) = self.current.lock().replace((client, listening)) {
             earlier.abort();
         }
+    }
+
+    /// Opens the GET stream again, in the same session.
+    pub(crate) fn comes_back(self: &Arc<Self>) {
+        self.listen_in(self.client());
     }
 
     fn client(&self) -> Client {
@@ -181,9 +190,37 @@ impl Legacy {
         }
     }
 
-    async fn until_ended(self: &Arc<Self>, task: &str, tag: &str) {
-        while !has_ended(&self.ask("tasks/get", task, tag).await) {
+    async fn until_ended(self: &Arc<Self>, task: &str, tag: &str) -> Value {
+        loop {
+            let polled = self.ask("tasks/get", task, tag).await;
+            if has_ended(&polled) {
+                return polled;
+            }
             sleep(POLL).await;
+        }
+    }
+
+    /// Returns its tasks, with the tags of their calls.
+    pub(crate) fn tasks(&self) -> Vec<(String, String)> {
+        self.tasks.lock().clone().into_iter().collect()
+    }
+
+    /// Waits until a task has ended, and returns its status, its message and its result.
+    pub(crate) async fn outcome(self: &Arc<Self>, task: &str, tag: &str) -> [Value; 3] {
+        let ended = self.until_ended(task, tag).await;
+        let result = self.ask("tasks/result", task, tag).await;
+        [ended["status"].clone(), ended["statusMessage"].clone(), result]
+    }
+
+    /// Polls a task of another owner, and returns the answer.
+    pub(crate) async fn asks_for(self: &Arc<Self>, task: &str) -> Value {
+        loop {
+            let client = self.client();
+            let answer = client.answer("tasks/get", json!({ "taskId": task })).await;
+            if answer.status != 404 {
+                return message_in(&answer);
+            }
+            self.open_session(client.session()).await;
         }
     }
 

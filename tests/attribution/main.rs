@@ -16,6 +16,7 @@ mod over_http;
 mod over_modern;
 mod over_stdio;
 mod plan;
+mod restarts;
 mod run;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

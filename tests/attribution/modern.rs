@@ -125,13 +125,31 @@ impl Sessionless {
         message["result"].clone()
     }
 
+    /// Returns its tasks, with the tags of their calls.
+    pub(crate) fn tasks(&self) -> Vec<(String, String)> {
+        self.tasks.lock().clone()
+    }
+
+    /// Waits until a task has ended, and returns its status, its message and its result.
+    pub(crate) async fn outcome(&self, id: &str, tag: &str) -> [Value; 3] {
+        loop {
+            let task = self.ask("tasks/get", json!({ "taskId": id }), tag).await;
+            if has_ended(&task) {
+                return [task["status"].clone(), task["error"]["message"].clone(), task["result"].clone()];
+            }
+            sleep(POLL).await;
+        }
+    }
+
+    /// Polls a task of another owner, and returns the answer.
+    pub(crate) async fn asks_for(&self, task: &str) -> Value {
+        self.client(true).answer("tasks/get", json!({ "taskId": task })).await.json()
+    }
+
     /// Waits until every task has ended.
     pub(crate) async fn ends(&self) {
-        let tasks = self.tasks.lock().clone();
-        for (id, tag) in tasks {
-            while !has_ended(&self.ask("tasks/get", json!({ "taskId": id }), &tag).await) {
-                sleep(POLL).await;
-            }
+        for (id, tag) in self.tasks() {
+            self.outcome(&id, &tag).await;
         }
     }
 }
