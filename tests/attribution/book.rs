@@ -23,6 +23,8 @@ struct Notes {
     counts: BTreeMap<&'static str, usize>,
     /// The tags of the calls that have begun.
     begun: HashSet<String>,
+    /// Whether a question may be answered again.
+    may_repeat: bool,
     running: usize,
 }
 
@@ -81,6 +83,11 @@ impl Book {
         self.notes.lock().counts.clone()
     }
 
+    /// Lets questions be answered again: after a kill, an answer may be resumed before a question that was answered.
+    pub(crate) fn may_repeat(&self) {
+        self.notes.lock().may_repeat = true;
+    }
+
     /// Notes that a call begins, which it may once.
     pub(crate) fn begins(&self, tag: &str) {
         let mut notes = self.notes.lock();
@@ -121,6 +128,7 @@ impl Book {
     /// about the same call. A server that has forgotten the session refuses it, and goes on waiting.
     pub(crate) fn answered(&self, session: &str, answer: &Value, is_taken: bool) {
         let mut notes = self.notes.lock();
+        let may_repeat = notes.may_repeat;
         let id = answer["id"].as_str().unwrap_or_default();
         let fault = match notes.questions.get_mut(id) {
             None => Some("no question has that id"),
@@ -128,8 +136,9 @@ impl Book {
             Some(question) => {
                 let text = answer["result"].to_string();
                 let fault = match question.reply.take() {
+                    _ if tags(&text).any(|tag| tag != question.tag) => Some("it is about another call"),
+                    None if may_repeat => None,
                     None => Some("it was answered before"),
-                    Some(_) if tags(&text).any(|tag| tag != question.tag) => Some("it is about another call"),
                     Some(reply) if is_taken => {
                         let _ = reply.send(());
                         None

@@ -62,7 +62,9 @@ impl Ear {
             is_question(method) || ["notifications/message", "notifications/cancelled"].contains(&method);
         // All but a stream of its own leaves open which call of a session a message is about. The server errors without
         // an id, too.
-        let is_exact = matches!(self.form, Form::Stream | Form::Modern) || self.name.ends_with('A') || has_number;
+        let is_exact = matches!(self.form, Form::Stream | Form::Resumable | Form::Modern)
+            || self.name.ends_with('A')
+            || has_number;
         // What a task asks and tells reaches its owner in any session, and its status tells what it asks.
         let is_of_task = method == "notifications/tasks/status"
             || !message["params"]["_meta"][RELATED].is_null()

@@ -18,6 +18,7 @@ use crate::{
     book::Book,
     kit::serve,
     over_modern,
+    resumable::Answers,
     run::{Run, Said, Voice, response},
 };
 
@@ -27,6 +28,7 @@ pub(crate) struct OverHttp {
     book: Arc<Book>,
     sessions: Mutex<HashMap<String, Session>>,
     opened: Mutex<usize>,
+    answers: Answers,
 }
 
 #[derive(Default)]
@@ -47,8 +49,8 @@ impl OverHttp {
     pub(crate) async fn start(form: Form, book: &Arc<Book>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
-        let server = Self { form, book: Arc::clone(book), sessions: Mutex::default(), opened: Mutex::default() };
-        let server = Arc::new(server);
+        let (sessions, opened, answers) = (Mutex::default(), Mutex::default(), Answers::default());
+        let server = Arc::new(Self { form, book: Arc::clone(book), sessions, opened, answers });
         tokio::spawn(serve(listener, CancellationToken::new(), move |request| {
             let server = Arc::clone(&server);
             async move { Ok::<_, Infallible>(server.answer(request).await) }
@@ -80,6 +82,10 @@ impl OverHttp {
             self.book.answered(&session, &message, self.sessions.lock().contains_key(&session));
         }
         let Some(cancelled) = self.note(&session, &message, &head.method) else { return forgotten(&session, is_sse) };
+        if let Some(event) = head.headers.get("last-event-id") {
+            self.book.count("resumed");
+            return self.answers.resume(event.to_str().unwrap());
+        }
         if head.method == Method::GET {
             let (voice, said) = mpsc::channel(ROOM);
             if let Some(session) = self.sessions.lock().get_mut(&session) {
@@ -142,7 +148,7 @@ impl OverHttp {
         let stream = self.listener(&session).filter(|_| self.form == Form::Sse);
         let its = stream.clone();
         let aside = move || match server.form {
-            Form::Stream => Some(voice.clone()),
+            Form::Stream | Form::Resumable => Some(voice.clone()),
             _ => its.clone().or_else(|| server.listener(&named)),
         };
         let has_status = message["params"]["arguments"]["end"].as_str().unwrap().parse::<u16>().is_ok();
@@ -162,6 +168,7 @@ impl OverHttp {
         match said.recv().await {
             Some(Said::Line(line)) if self.form == Form::Listener => whole("application/json", line),
             Some(Said::Status(status)) => empty(status),
+            first if self.form == Form::Resumable => self.answers.keep(first, said),
             first => events(first, said),
         }
     }

@@ -97,18 +97,21 @@ impl Plan {
         // Over stdio there is none.
         let end = if form.is_stdio() && end.parse::<u16>().is_ok() { "no id" } else { end };
         let questions = [0, 1, 1, 2][usize::try_from(chance.below(4)).unwrap()];
+        let resumes = form == Form::Resumable;
         // What has begun as a stream has no other status.
-        let questions = if form == Form::Stream && end.parse::<u16>().is_ok() { 0 } else { questions };
+        let questions = if (resumes || form == Form::Stream) && end.parse::<u16>().is_ok() { 0 } else { questions };
         let arguments = json!({
             "tag": tag,
             "questions": questions,
             "samples": chance.one_in(3),
-            // A caller that stays gets to its end also where the server waits for every answer.
-            "patient": way == Way::Stays,
-            "pause": chance.below(120),
+            // A caller that stays gets to its end also where the server waits for every answer. A shared process may ask
+            // one that does not.
+            "patient": way == Way::Stays && !form.is_shared(),
+            // taskgate notes within a second where an answer goes on.
+            "pause": chance.below(if resumes { 1500 } else { 120 }),
             "end": end,
             // A call that a shared process never answers is in the way of all others for as long as it runs.
-            "late": form.is_shared() || !chance.one_in(4),
+            "late": resumes || form.is_shared() || !chance.one_in(4),
         });
         let alone = chance.one_in(if form.is_shared() { 6 } else { 24 });
         Self { tag, way, task: chance.one_in(2), alone, pause: chance.millis(60), arguments }

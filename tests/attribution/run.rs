@@ -74,7 +74,12 @@ impl<V: Fn() -> Option<Voice>, F: Fn()> Run<V, F> {
             self.goes_on().await;
         }
         match end {
-            "cut" => self.reply(Said::Cut).await,
+            "cut" => {
+                self.reply(Said::Cut).await;
+                // Where the answer can be resumed, it goes on.
+                self.goes_on().await;
+                self.answer().await;
+            }
             "no id" => {
                 let error = json!({ "code": -32600, "message": format!("what is {}?", self.tag()) });
                 self.reply(Said::Line(json!({ "jsonrpc": "2.0", "id": null, "error": error }).to_string())).await;
