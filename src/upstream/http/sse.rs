@@ -122,8 +122,8 @@ impl SseSession {
         sent.map_err(|failure| self.not_sent(message, failure))
     }
 
-    /// Ends the call that waits for an answer, where the server has forgotten the session that it asked in: its stream may
-    /// stay open for ever. Where the call is not known any may be the one, and in a client's own session none goes on.
+    /// Where the server has refused the answer to a question, as it has forgotten the session, ends the call that asked:
+    /// its stream may stay open for ever. Ends all calls where that one is not known, and in a client's own session.
     fn not_sent(&self, message: Bytes, failure: Failure) -> Failure {
         let is_lost = matches!(failure, Failure::SessionLost) || self.is_forgotten(&failure);
         let answer = Message::parse(message).ok().filter(|message| is_lost && message.kind() == Kind::Response);
@@ -158,7 +158,7 @@ impl SseSession {
         if !response.status().is_success() {
             let is_unknown = response.status() == StatusCode::NOT_FOUND;
             let failure = self.server.refusal(response).await;
-            // Status 400 says so with no more than likelihood: a client with a session of its own gets it as it is.
+            // Status 400 may mean something else, so a client with a session of its own gets it as its answer.
             if !self.is_forgotten(&failure) || !(is_unknown || self.inbound.pooled) {
                 return Err(failure);
             }
