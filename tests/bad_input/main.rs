@@ -9,6 +9,7 @@ mod messages;
 mod origins;
 mod silence;
 mod twice;
+mod unread;
 
 use kit::{Client, Witnessed as House};
 use serde_json::json;

@@ -4,17 +4,27 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
-use http::{Method, Request, Version};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use http::{HeaderValue, Request, Version, header};
+use hyper::{
+    body::Body,
+    rt::{Read, ReadBuf, ReadBufCursor, Write},
+};
 use hyper_util::rt::TokioIo;
+use tokio::time::{Sleep, sleep};
 use tower::Service;
 
 use super::{
     connections::{Activity, Answering},
     respond::Response,
 };
+
+/// How long a client may go on sending the body of a request that has been refused.
+const LINGER: Duration = Duration::from_secs(5);
+/// hyper closes a connection on which more of a body than this is not read.
+const READ_AT_ONCE: u64 = 64 * 1024;
 
 /// The two directions of a connection.
 #[derive(Debug)]
@@ -25,11 +35,13 @@ pub(super) struct Watched<T> {
     activity: Arc<Activity>,
     /// Whether the client has to read before more can be written.
     stuck: bool,
+    /// Until when what the client still sends is taken, once nothing more is written.
+    lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Watched<T> {
     pub(super) fn new(io: T, begun: &'static [u8], activity: Arc<Activity>) -> Self {
-        Self { io: TokioIo::new(io), begun, activity, stuck: false }
+        Self { io: TokioIo::new(io), begun, activity, stuck: false, lingers: None }
     }
 
     /// Notes whether a write had to wait.
@@ -63,7 +75,7 @@ where
 
 impl<T: Unpin> Write for Watched<T>
 where
-    TokioIo<T>: Write,
+    TokioIo<T>: Read + Write,
 {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<std::io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, data);
@@ -75,8 +87,26 @@ where
         self.note(flushed)
     }
 
+    /// Ends what is written. Takes what the client still sends of a request that was answered before it had come: when
+    /// the connection is closed, the system would take the answer back for it (RFC 9112, section 9.6).
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let this = &mut *self;
+        if this.lingers.is_none() {
+            ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
+            if !this.activity.has_unread() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let lingers = this.lingers.get_or_insert_with(|| Box::pin(sleep(LINGER)));
+        while lingers.as_mut().poll(cx).is_pending() {
+            let mut unread = [0; 4096];
+            let mut unread = ReadBuf::new(&mut unread);
+            ready!(Pin::new(&mut this.io).poll_read(cx, unread.unfilled()))?;
+            if unread.filled().is_empty() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -108,6 +138,7 @@ impl<S> Counted<S> {
 
 impl<S, B> Service<Request<B>> for Counted<S>
 where
+    B: Body,
     S: Service<Request<B>, Response = Response>,
     S::Future: Unpin,
 {
@@ -121,15 +152,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let http1 = request.version() <= Version::HTTP_11;
-        let answering = self.activity.begin(http1, request.method() == Method::POST);
+        let body = request.body();
+        let answering = self.activity.begin(http1, !body.is_end_stream());
+        let is_large = body.size_hint().upper().is_none_or(|most| most > READ_AT_ONCE);
         // Where the connection is being closed, nothing may come of the request.
-        Counting(answering.map(|answering| (answering, self.inner.call(request))))
+        Counting(answering.map(|answering| (answering, is_large, self.inner.call(request))))
     }
 }
 
-/// The answer of a [`Counted`] service.
+/// The answer of a [`Counted`] service, and whether its request has a large body.
 #[derive(Debug)]
-pub(super) struct Counting<F>(Option<(Answering, F)>);
+pub(super) struct Counting<F>(Option<(Answering, bool, F)>);
 
 impl<F, E> Future for Counting<F>
 where
@@ -138,9 +171,12 @@ where
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some((_, answer)) = &mut self.0 else { return Poll::Pending };
+        let Some((.., answer)) = &mut self.0 else { return Poll::Pending };
         let mut answer = ready!(Pin::new(answer).poll(cx));
-        if let (Ok(answer), Some((answering, _))) = (&mut answer, self.0.take()) {
+        if let (Ok(answer), Some((answering, is_large, _))) = (&mut answer, self.0.take()) {
+            if is_large && answering.activity.has_unread() {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             answer.body_mut().count(answering);
         }
         Poll::Ready(answer)

@@ -68,6 +68,8 @@ struct State {
     arriving: usize,
     /// Whether the client has to read before more can be written: hyper has taken an answer that has not left.
     stuck: bool,
+    /// Whether the newest request over HTTP/1.1 has a body that was not read whole.
+    unread: bool,
 }
 
 /// What a connection does while no request is being answered.
@@ -89,7 +91,7 @@ enum Phase {
 /// A request that is being answered. Kept with the answer until that has left.
 #[derive(Debug)]
 pub(super) struct Answering {
-    activity: Arc<Activity>,
+    pub(super) activity: Arc<Activity>,
     http1: bool,
 }
 
@@ -180,9 +182,7 @@ impl Connections {
 
 impl OpenConnections {
     fn close_all(&mut self, over: impl Fn(&State) -> bool) -> usize {
-        let before = self.open.len();
-        self.open.retain(|_, open| !open.close_if(&over));
-        before - self.open.len()
+        self.open.extract_if(.., |_, open| open.close_if(&over)).count()
     }
 
     /// Closes the connections that give way first, and returns how many.
@@ -241,7 +241,7 @@ impl State {
 impl Default for Activity {
     fn default() -> Self {
         let (phase, since) = (Phase::New, Instant::now());
-        Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0, stuck: false }))
+        Self(Mutex::new(State { phase, since, proven: false, answering: 0, arriving: 0, stuck: false, unread: false }))
     }
 }
 
@@ -263,6 +263,11 @@ impl Activity {
         }
     }
 
+    /// Returns whether the newest request over HTTP/1.1 has a body that was not read whole.
+    pub(super) fn has_unread(&self) -> bool {
+        self.0.lock().unread
+    }
+
     #[cfg(test)]
     pub(super) fn is_stuck(&self) -> bool {
         self.0.lock().stuck
@@ -273,8 +278,7 @@ impl Activity {
         self.0.lock().phase == Phase::Over
     }
 
-    /// Notes that a whole head has come, with or without a body to follow. Returns `None` where the connection is being
-    /// closed.
+    /// Notes that a head has come, perhaps with a body to follow. Returns `None` where the connection is being closed.
     pub(super) fn begin(self: &Arc<Self>, http1: bool, body: bool) -> Option<Answering> {
         let mut state = self.0.lock();
         if state.phase == Phase::Over {
@@ -282,6 +286,7 @@ impl Activity {
         }
         state.answering += 1;
         state.proven |= !body;
+        state.unread = http1 && body;
         Some(Answering { activity: Arc::clone(self), http1 })
     }
 
@@ -300,6 +305,7 @@ impl Arriving {
         let mut state = self.activity.0.lock();
         state.arriving -= 1;
         state.proven = true;
+        state.unread = false;
         state.phase != Phase::Over
     }
 }
