@@ -125,16 +125,25 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         Some(_) => edits.set(&result, "resultType", r#""complete""#),
     }
     if is_cacheable(method) {
-        for (member, hint) in [("ttlMs", r#""ttlMs":0"#), ("cacheScope", r#""cacheScope":"private""#)] {
-            if result.get(member).is_none() {
-                missing.push(hint.to_owned());
+        for (member, hint) in [("ttlMs", "0"), ("cacheScope", r#""private""#)] {
+            match result.get(member) {
+                None => missing.push(format!(r#""{member}":{hint}"#)),
+                Some("null") => edits.set(&result, member, hint),
+                Some(_) => {}
             }
         }
     }
     match meta {
         Some(meta) if meta.get(SERVER_INFO).is_none() => edits.set(&meta, SERVER_INFO, &facts.server_info),
         Some(_) => {}
-        None => missing.push(format!(r#""_meta":{{"{SERVER_INFO}":{}}}"#, facts.server_info)),
+        None => {
+            let meta = format!(r#"{{"{SERVER_INFO}":{}}}"#, facts.server_info);
+            match result.get("_meta") {
+                None => missing.push(format!(r#""_meta":{meta}"#)),
+                // One that is no object says nothing, and a second one would be ambiguous.
+                Some(_) => edits.set(&result, "_meta", &meta),
+            }
+        }
     }
     if !missing.is_empty() {
         edits.add(raw, missing.join(","));
@@ -237,6 +246,8 @@ mod tests {
             (r#"{"resultType":"complete"}"#, format!(r#"{{{meta},"resultType":"complete"}}"#)),
             (r#"{"resultType":"task","taskId":"x"}"#, format!(r#"{{{meta},"resultType":"complete","taskId":"x"}}"#)),
             (r#"{"result\u0054ype":"mine"}"#, format!(r#"{{{meta},"result\u0054ype":"complete"}}"#)),
+            (r#"{"_meta":null,"a":1}"#, format!(r#"{{"resultType":"complete",{meta},"a":1}}"#)),
+            (r#"{"\u005fmeta":[]}"#, format!(r#"{{"resultType":"complete","\u005fmeta":{{"{SERVER_INFO}":{info}}}}}"#)),
             (
                 r#"{"\u005fmeta":{"a":1}}"#,
                 format!(r#"{{"resultType":"complete","\u005fmeta":{{"{SERVER_INFO}":{info},"a":1}}}}"#),

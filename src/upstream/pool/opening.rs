@@ -54,12 +54,13 @@ pub(super) fn facts(answer: &Message) -> Result<ServerFacts, String> {
     read(&result, result.get("serverInfo"))
 }
 
-/// Reads the answer to `server/discover`, which may leave the name of the server out.
+/// Reads the answer to `server/discover`, which may leave the name of the server out: then what taskgate writes has its
+/// own.
 pub(super) fn discovered_facts(answer: &Message) -> Result<ServerFacts, String> {
     let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
     let result = Members::parse(result)?;
     let meta = result.nested("_meta")?;
-    let facts = read(&result, Some(meta.as_ref().and_then(|meta| meta.get(SERVER_INFO)).unwrap_or("{}")))?;
+    let facts = read(&result, Some(meta.as_ref().and_then(|meta| meta.get(SERVER_INFO)).unwrap_or(OWN_INFO)))?;
     Ok(ServerFacts { versions: shared_versions(&result), ..facts })
 }
 
