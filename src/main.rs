@@ -8,6 +8,7 @@ mod packaging;
 mod store;
 
 use std::{
+    fmt::Display,
     future::Future,
     io::Write,
     os::unix::process::ExitStatusExt,
@@ -144,23 +145,21 @@ async fn wrap(log: &Log, arguments: Stdio) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let wrapper = match Wrapper::new(config).await {
+    let mut signals = Signals::listen();
+    let wrapper = match signals.stop_start(log, Wrapper::new(config)).await {
         Ok(wrapper) => wrapper,
-        Err(error) => {
-            log.say(&format!("taskgate: {error}"));
-            return ExitCode::FAILURE;
-        }
+        Err(code) => return code,
     };
-    let (signals, kill, stop) = (Signals::listen(), wrapper.killer(), CancellationToken::new());
+    let (kill, stop) = (wrapper.killer(), CancellationToken::new());
     let running = wrapper.run(tokio::io::stdin(), tokio::io::stdout(), stop.clone().cancelled_owned());
     tokio::select! {
         end = running => match end {
             WrapperEnd { child: Some(status), .. } => exit_code_of(status),
-            WrapperEnd { child: None, had_session: true } => ExitCode::SUCCESS,
+            WrapperEnd { child: None, had_session } if had_session || stop.is_cancelled() => ExitCode::SUCCESS,
             // The server could not be started or reached.
-            WrapperEnd { child: None, had_session: false } => ExitCode::FAILURE,
+            WrapperEnd { child: None, .. } => ExitCode::FAILURE,
         },
-        () = signals.stop_then_wait(stop) => exit_at_once(kill),
+        () = signals.stop_then_wait(&stop) => exit_at_once(kill),
     }
 }
 
@@ -183,15 +182,12 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let app = match App::bind(config, workers).await {
+    let mut signals = Signals::listen();
+    let app = match Box::pin(signals.stop_start(log, App::bind(config, workers))).await {
         Ok(app) => app,
-        Err(error) => {
-            log.say(&format!("taskgate: {error}"));
-            return ExitCode::FAILURE;
-        }
+        Err(code) => return code,
     };
-    // Before any line says that taskgate runs, so that no signal after that line is missed.
-    let (signals, kill, stop) = (Signals::listen(), app.killer(), CancellationToken::new());
+    let (kill, stop) = (app.killer(), CancellationToken::new());
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
     }
@@ -205,7 +201,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     let mut running = pin!(app.run(stop.clone().cancelled_owned()));
     tokio::select! {
         () = &mut running => ExitCode::SUCCESS,
-        () = signals.stop_then_wait(stop) => exit_at_once(kill),
+        () = signals.stop_then_wait(&stop) => exit_at_once(kill),
     }
 }
 
@@ -233,11 +229,39 @@ impl Signals {
         Self(listen())
     }
 
-    /// Cancels `stop` at the first signal, and returns at the second. SIGHUP, which would end the process, does
-    /// nothing.
-    async fn stop_then_wait(self, stop: CancellationToken) {
-        let Ok([mut terminate, mut interrupt, mut hangup]) = self.0 else { return std::future::pending().await };
-        let mut next = async move || loop {
+    /// Returns what a start gives; the exit code where it fails, or a signal comes first.
+    async fn stop_start<T, E: Display>(
+        &mut self,
+        log: &Log,
+        start: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, ExitCode> {
+        tokio::select! {
+            started = start => started.map_err(|error| {
+                log.say(&format!("taskgate: {error}"));
+                ExitCode::FAILURE
+            }),
+            () = self.first() => Err(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Cancels `stop` at the first signal, and returns at the second.
+    async fn stop_then_wait(mut self, stop: &CancellationToken) {
+        self.first().await;
+        stop.cancel();
+        self.next().await;
+    }
+
+    /// Waits for the signal that stops taskgate, and says so.
+    async fn first(&mut self) {
+        // Not inside the log macro, which evaluates its fields only where the line is logged.
+        let signal = self.next().await;
+        tracing::info!(signal, "stopping");
+    }
+
+    /// Waits for the next signal to stop. SIGHUP, which would end the process, does nothing.
+    async fn next(&mut self) -> &'static str {
+        let Ok([terminate, interrupt, hangup]) = &mut self.0 else { return std::future::pending().await };
+        loop {
             tokio::select! {
                 _ = terminate.recv() => break "SIGTERM",
                 _ = interrupt.recv() => break "SIGINT",
@@ -247,11 +271,6 @@ impl Signals {
                      of upstreams are read again without a signal, and the audit file is opened again for each write"
                 ),
             }
-        };
-        // Not inside the log macro, which evaluates its fields only where the line is logged.
-        let signal = next().await;
-        tracing::info!(signal, "stopping");
-        stop.cancel();
-        next().await;
+        }
     }
 }

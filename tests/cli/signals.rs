@@ -46,6 +46,20 @@ async fn sigterm_right_after_the_start_ends_taskgate_with_exit_code_0() {
 }
 
 #[tokio::test]
+async fn sigterm_while_the_store_is_opened_ends_taskgate_with_exit_code_0() {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store.db");
+        let store = ["--store", store.to_str().unwrap()];
+        let serve = ["serve", "--upstream", "http://127.0.0.1:9/", "--listen", "127.0.0.1:0"];
+        let taskgate = Binary::start(&[&serve[..], &store].concat(), &[]);
+        eventually(|| async { std::fs::read_dir(folder.path()).unwrap().next() }).await.unwrap();
+        taskgate.signal(Signal::TERM);
+        assert_eq!(taskgate.end().await.code, Some(0));
+    }
+}
+
+#[tokio::test]
 async fn after_sigterm_a_running_task_ends_before_taskgate_does() {
     let upstream = Upstream::json().await;
     let (taskgate, client) = serving(&upstream).await;
@@ -149,6 +163,21 @@ async fn signals_end_taskgate_even_if_the_log_level_hides_them() {
     assert!(taskgate.initialize().await["result"].is_object());
     taskgate.signal(Signal::TERM);
     assert_eq!(taskgate.end().await.0, Some(0));
+}
+
+#[tokio::test]
+async fn sigterm_while_the_server_has_not_answered_initialize_ends_taskgate_stdio_with_exit_code_0() {
+    for _ in 0..5 {
+        let folder = tempfile::tempdir().unwrap();
+        let script = format!("touch {}; exec sleep 60", folder.path().join("started").display());
+        let mut taskgate = Wrapped::start(&["--", "sh", "-c", &script]);
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });
+        taskgate.ask("initialize", params).await;
+        eventually(|| async { std::fs::read_dir(folder.path()).unwrap().next() }).await.unwrap();
+        taskgate.signal(Signal::TERM);
+        let (code, errors) = taskgate.end().await;
+        assert_eq!(code, Some(0), "{errors}");
+    }
 }
 
 #[tokio::test]
