@@ -292,6 +292,10 @@ pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
     if text.contains('#') {
         return wrong("has a fragment");
     }
+    // `Uri` would send them as they are.
+    if !text.is_ascii() {
+        return wrong("has characters that have to be percent-encoded");
+    }
     Ok(url)
 }
 

@@ -118,6 +118,19 @@ impl Refusal {
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
     }
 
+    /// Refuses with 405 what only sessions have (revision 2026-07-28, "Earlier Streamable HTTP Revisions").
+    pub(super) fn method_of_sessions() -> Self {
+        let message = "Method not allowed: revision 2026-07-28 has neither GET nor DELETE; send requests by POST";
+        let header = Some((header::ALLOW, HeaderValue::from_static("POST")));
+        Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", message) }
+    }
+
+    /// Refuses with 501 a body in a transfer coding besides the chunked one (RFC 9112, section 6.1).
+    pub(super) fn transfer_encoding() -> Self {
+        let message = "Not implemented: taskgate decodes no body; send it with no Transfer-Encoding but chunked";
+        Self::new(StatusCode::NOT_IMPLEMENTED, "content_encoding", message)
+    }
+
     /// Refuses with 400 several values of a header that has one: another program on the way may read another of them.
     pub(super) fn said_twice(header: &HeaderName) -> Self {
         let message = format!("Bad request: it must have at most one {header} header");

@@ -1,5 +1,6 @@
 //! Bad input: the right code and status, and nothing guessed at.
 
+use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
@@ -29,6 +30,16 @@ async fn methods_that_the_revision_does_not_have_are_404_and_32601() {
     ] {
         let (status, code, _) = client.refusal(method, json!({})).await;
         assert_eq!((status, code), (404, -32601), "{method}");
+    }
+}
+
+#[tokio::test]
+async fn get_and_delete_which_the_revision_does_not_have_are_405() {
+    let (_upstream, gate) = gate().await;
+    let client = Client::new(&gate.url).with("mcp-protocol-version", VERSION);
+    for method in [Method::GET, Method::DELETE] {
+        let answer = client.send(method.clone(), "").await;
+        assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "POST"), "{method}");
     }
 }
 

@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use super::{
     Body, Endpoint,
-    headers::{onward, session_id, speaks_version},
+    headers::{onward, session_id, speaks_version_with_sessions},
     respond::Response,
 };
 use crate::{gate::refuse::Refusal, identity::Principal, upstream::Upstream};
@@ -19,7 +19,7 @@ impl Endpoint {
         principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
-        speaks_version(&headers)?;
+        speaks_version_with_sessions(upstream, &headers)?;
         // Not in use any more: otherwise it would end with its last use, and without these headers.
         let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
         let removal = self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;

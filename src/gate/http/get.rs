@@ -7,7 +7,7 @@ use http::HeaderMap;
 
 use super::{
     Endpoint,
-    headers::{LAST_EVENT_ID, accepts_stream, onward, session_id, speaks_version},
+    headers::{LAST_EVENT_ID, accepts_stream, onward, session_id, speaks_version_with_sessions},
     respond::{self, Response},
     sse::Events,
 };
@@ -27,7 +27,7 @@ impl Endpoint {
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
         accepts_stream(&headers)?;
-        speaks_version(&headers)?;
+        speaks_version_with_sessions(upstream, &headers)?;
         let in_use = self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());

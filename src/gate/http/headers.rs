@@ -137,6 +137,10 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
     if encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return Err(Refusal::content_encoding());
     }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    if codings.any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) {
+        return Err(Refusal::transfer_encoding());
+    }
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let essence = value.split(';').next().unwrap_or("").trim();
     if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Refusal::content_type()) }
@@ -146,6 +150,14 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
 pub(super) fn names_modern_revision(headers: &HeaderMap) -> bool {
     let version = headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
     version.is_some_and(|version| Version::parse(version).is_none() && is_modern_version(version))
+}
+
+/// Refuses GET and DELETE of the modern generation, which has neither.
+pub(super) fn speaks_version_with_sessions(upstream: &Upstream, headers: &HeaderMap) -> Result<(), Refusal> {
+    if upstream.modern && names_modern_revision(headers) {
+        return Err(Refusal::method_of_sessions());
+    }
+    speaks_version(headers)
 }
 
 /// Refuses a version that is not spoken, and two of them (section "Protocol Version Header"). Without the header, that
@@ -230,6 +242,17 @@ mod tests {
         assert!(is_json(&with(header::CONTENT_TYPE, "application/json; charset=utf-8")).is_ok());
         assert!(is_json(&with(header::CONTENT_TYPE, "text/plain")).is_err());
         assert!(is_json(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_body_in_a_coding_is_refused_unless_that_is_the_chunked_one() {
+        let coded = |name, value| {
+            let mut headers = with(header::CONTENT_TYPE, "application/json");
+            headers.insert(name, HeaderValue::from_static(value));
+            is_json(&headers).is_err()
+        };
+        assert!(coded(header::CONTENT_ENCODING, "gzip") && !coded(header::CONTENT_ENCODING, "identity"));
+        assert!(coded(header::TRANSFER_ENCODING, "gzip, chunked") && !coded(header::TRANSFER_ENCODING, "Chunked"));
     }
 
     #[test]
