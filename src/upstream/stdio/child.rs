@@ -320,6 +320,8 @@ impl Child {
     /// Ends what is left of the child and of all that it has started. Returns how it ended.
     async fn reap(&self, mut process: process::Child, mut words: JoinHandle<()>, slot: Slot) -> String {
         let mut status = timeout(TIME_TO_END, process.wait()).await;
+        // Pairs with the swap in `stop`.
+        let lives_on = status.is_err() && !self.stopped.load(Ordering::Acquire);
         for signal in [Signal::TERM, Signal::KILL] {
             if status.is_err() {
                 self.group.signal(signal);
@@ -343,7 +345,8 @@ impl Child {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no end even after SIGKILL".to_owned(),
         };
-        self.fate.get_or_init(|| self.with_last_words(status)).clone()
+        let cause = if lives_on { "taskgate ended it, as it had closed its stdout: " } else { "" };
+        self.fate.get_or_init(|| self.with_last_words(format!("{cause}{status}"))).clone()
     }
 
     fn with_last_words(&self, end: impl fmt::Display) -> String {
