@@ -186,8 +186,9 @@ impl App {
             stop.await;
             // Pairs with the Acquire of `/readyz`.
             core.ready.store(false, Ordering::Release);
-            core.services.modern.stop();
+            core.services.modern.drain();
             core.services.lifecycle.drain(core.drain_timeout).await;
+            core.services.modern.stop();
         };
         serve(endpoint, listener, stop).await;
         // For the children that have not ended in time.

@@ -8,6 +8,7 @@ mod asked_apart;
 mod behind;
 mod client;
 mod crowd;
+mod draining;
 mod forgotten;
 mod limits;
 mod listening;

@@ -4,8 +4,14 @@ use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
 
-use crate::limit::TooOften;
-use crate::wire::{RpcError, Version, response::error_response};
+use crate::{
+    limit::TooOften,
+    upstream::Failure,
+    wire::{RpcError, Version, response::error_response},
+};
+
+/// After how many seconds a client is to come back where the process stops: as those whose GET streams end then.
+const AWAY: u64 = 5;
 
 /// A request that is refused.
 #[derive(Debug)]
@@ -91,6 +97,13 @@ impl Refused {
     pub(super) fn limit(reason: &'static str, why: &str) -> Self {
         let error = RpcError::internal(format!("limit reached: {why}")).to_raw();
         Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, error }
+    }
+
+    /// Returns HTTP status 503: the process stops, and begins nothing that would end at once.
+    pub(super) fn stopping() -> Self {
+        let error = RpcError::from(&Failure::Stopping).to_raw();
+        let (status, retry_after) = (StatusCode::SERVICE_UNAVAILABLE, Some(AWAY));
+        Self { status, reason: Some("stopping"), retry_after, error }
     }
 
     /// Returns the response, under the raw id of the request.

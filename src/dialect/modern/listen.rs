@@ -68,6 +68,7 @@ impl Modern {
         }
         let open = self.open_subscription(&mut request, &filter)?;
         let watched = self.watched(&request, filter.tasks.clone(), true).await?;
+        self.may_begin(&watched)?;
         if filter.is_of_tasks_alone(Some(Generation::Legacy)) {
             return self.listen_to_tasks(request, open, watched).await;
         }
@@ -217,26 +218,29 @@ impl Subscription {
         self.filter.uris = tokio::select! {
             uris = self.lease.pooled.subscribed(&self.uris) => uris,
             () = self.to.left() => Vec::new(),
-            () = self.modern.stopping.cancelled() => Vec::new(),
+            () = self.modern.ends(!tasks.is_empty()) => Vec::new(),
             () = self.lease.guard.get().lost() => Vec::new(),
         };
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         self.to.tell(acknowledgement(&meta, &self.filter.to_raw())).await;
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
         loop {
+            let run = !watched.is_empty();
             tokio::select! {
+                // What is known of tasks is told before the end.
+                biased;
                 () = self.to.left() => break,
-                () = self.modern.stopping.cancelled() => {
+                Some(news) = watched.next() => {
+                    let task = self.modern.news(&self.request, news.task, &meta).await;
+                    watched.extend(tell(&self.to, task, news).await.map(next));
+                }
+                () = self.modern.ends(run) => {
                     self.tear_down();
                     break;
                 }
                 () = self.lease.guard.get().lost() => {
                     self.tear_down();
                     break;
-                }
-                Some(news) = watched.next() => {
-                    let task = self.modern.news(&self.request, news.task, &meta).await;
-                    watched.extend(tell(&self.to, task, news).await.map(next));
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {

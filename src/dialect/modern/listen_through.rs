@@ -67,6 +67,7 @@ impl Modern {
                 self.watched(&request, std::mem::take(&mut filter.tasks), whose == Whose::Ours).await?
             }
         };
+        self.may_begin(&watched)?;
         let tasks: Vec<_> = watched.iter().map(|watched| watched.task).collect();
         let Some(message) = without_tasks(&request.message, whose, &tasks)? else {
             return self.listen_to_tasks(request, open, watched).await;
@@ -88,16 +89,24 @@ impl Modern {
 impl Subscription {
     async fn run(mut self, watched: Vec<Watched>) {
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
-        let stopping = self.modern.stopping.clone();
+        let modern = Arc::clone(&self.modern);
         let mut acknowledged = false;
         let goes_on = loop {
+            let run = !watched.is_empty();
             tokio::select! {
+                // What is known of tasks is told before the end.
+                biased;
                 () = self.to.left() => break false,
-                () = stopping.cancelled() => break true,
+                // The acknowledgement comes first.
+                Some(news) = watched.next(), if acknowledged => {
+                    let task = self.modern.news(&self.request, news.task, &self.meta()).await;
+                    watched.extend(tell(&self.to, task, news).await.map(next));
+                }
+                () = modern.ends(run) => break true,
                 told = told(&mut self.call) => match told {
                     Told::Message(message) => self.tell(message, &mut acknowledged).await,
                     // The process stops, and has closed the link as well.
-                    Told::End(Err(_)) if stopping.is_cancelled() => break true,
+                    Told::End(Err(_)) if modern.drained.is_cancelled() => break true,
                     Told::End(ending) => {
                         let ending = match ending {
                             Ok(answer) => answer.whole().await,
@@ -118,11 +127,6 @@ impl Subscription {
                         return self.go_on_with_tasks(ending).await;
                     }
                 },
-                // The acknowledgement comes first.
-                Some(news) = watched.next(), if acknowledged => {
-                    let task = self.modern.news(&self.request, news.task, &self.meta()).await;
-                    watched.extend(tell(&self.to, task, news).await.map(next));
-                }
             }
         };
         if goes_on {

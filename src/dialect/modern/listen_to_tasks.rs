@@ -47,7 +47,7 @@ impl Modern {
         Ok(from.answer().await?)
     }
 
-    /// Tells of tasks until the client leaves or the process stops.
+    /// Tells of tasks until the client leaves, or the process stops and waits for none of them.
     pub(super) async fn tell_of_tasks(
         self: Arc<Self>,
         mut request: Box<ClientRequest>,
@@ -61,13 +61,16 @@ impl Modern {
         to.tell(acknowledgement(&meta, &filter.to_raw())).await;
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
         loop {
+            let run = !watched.is_empty();
             tokio::select! {
+                // What is known of tasks is told before the end.
+                biased;
                 () = to.left() => return,
-                () = self.stopping.cancelled() => return tear_down(&request, &to, &ServerFacts::own()),
                 Some(news) = watched.next() => {
                     let task = self.news(&request, news.task, &meta).await;
                     watched.extend(tell(&to, task, news).await.map(next));
                 }
+                () = self.ends(run) => return tear_down(&request, &to, &ServerFacts::own()),
             }
         }
     }

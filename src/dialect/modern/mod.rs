@@ -83,8 +83,10 @@ pub struct Modern {
     subscriptions: Arc<Subscriptions>,
     /// How much may wait for readers.
     capacity: Arc<Capacity>,
-    /// The process stops: subscriptions end.
+    /// The process stops: subscriptions end of which no task runs.
     stopping: CancellationToken,
+    /// Nothing is waited for any more: all others end.
+    drained: CancellationToken,
 }
 
 /// Who sends a request, before it has been read.
@@ -139,14 +141,31 @@ impl Modern {
         let seals = Seals::new(key);
         let (parking, subscriptions) = (Parking::new(&observer), Subscriptions::new(&observer));
         let in_flight = InFlight::new(&observer);
-        let stopping = CancellationToken::new();
+        let (stopping, drained) = (CancellationToken::new(), CancellationToken::new());
         let tools = JobTools::new(Arc::clone(&engine), Arc::clone(&observer));
-        Arc::new(Self { engine, tools, observer, seals, in_flight, parking, subscriptions, capacity, stopping })
+        Arc::new(Self {
+            engine,
+            tools,
+            observer,
+            seals,
+            in_flight,
+            parking,
+            subscriptions,
+            capacity,
+            stopping,
+            drained,
+        })
     }
 
-    /// Ends every subscription, when the process stops.
+    /// Ends the subscriptions of which no task runs, and lets no more of them in: the process stops, and waits for tasks.
+    pub fn drain(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Ends every subscription: the process stops, and waits for tasks no longer.
     pub fn stop(&self) {
         self.stopping.cancel();
+        self.drained.cancel();
     }
 
     /// Answers one request; `onward` are the headers that go on to the server, if it does ([`answers_alone`]).

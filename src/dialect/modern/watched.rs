@@ -20,8 +20,18 @@ pub(super) struct Watched {
     pub(super) task: TaskId,
     /// Whether its state is told at once: it has ended, or waits for input, which the client may not know.
     is_news: bool,
+    /// Whether it had not ended when it was looked at.
+    runs: bool,
     /// When its state is told, where that was tried before.
     again_at: Option<Instant>,
+}
+
+/// What a client is told of a task.
+#[derive(Debug)]
+pub(super) struct News {
+    notification: Parts,
+    /// Whether the task has ended, so that there is no more to tell.
+    is_end: bool,
 }
 
 impl Modern {
@@ -40,8 +50,8 @@ impl Modern {
             let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
             match self.engine.look(owner, id).await {
                 Ok(task) => {
-                    let is_news = task.state != State::Working;
-                    watched.push(Watched { watch, task: id, is_news, again_at: None });
+                    let (is_news, runs) = (task.state != State::Working, !task.state.is_terminal());
+                    watched.push(Watched { watch, task: id, is_news, runs, again_at: None });
                 }
                 Err(Missing::NotFound(id)) => unknown.push(id),
                 Err(why) => return Err(self.no_task(request, &why).await),
@@ -55,15 +65,30 @@ impl Modern {
         Ok(watched)
     }
 
-    /// Returns the notification that tells of a task as it is now, with the raw member `meta`.
-    pub(super) async fn news(&self, request: &ClientRequest, task: TaskId, meta: &str) -> Result<Parts, Missing> {
+    /// Refuses a new subscription that would end at once, as the process stops: its client might open one after the other.
+    pub(super) fn may_begin(&self, watched: &[Watched]) -> Result<(), Refused> {
+        let runs = watched.iter().any(|watched| watched.runs);
+        let ends = if runs { &self.drained } else { &self.stopping };
+        if ends.is_cancelled() { Err(Refused::stopping()) } else { Ok(()) }
+    }
+
+    /// Waits until a subscription ends because the process stops; where tasks of it `run`, which the process waits for,
+    /// until it no longer does.
+    pub(super) async fn ends(&self, run: bool) {
+        let ends = if run { &self.drained } else { &self.stopping };
+        ends.cancelled().await;
+    }
+
+    /// Returns what tells of a task as it is now, with the raw member `meta`.
+    pub(super) async fn news(&self, request: &ClientRequest, task: TaskId, meta: &str) -> Result<News, Missing> {
         let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
         let told = self.engine.tell(&request.caller.owner, task).await?;
-        match self.detailed(request, told.clone(), &front).await {
+        let notification = match self.detailed(request, told.clone(), &front).await {
             // A client that waits for the end would wait for ever.
-            Err(Missing::Damaged) => Ok(damaged(&told, front)),
-            told => told,
-        }
+            Err(Missing::Damaged) => damaged(&told, front),
+            notification => notification?,
+        };
+        Ok(News { notification, is_end: told.task.state.is_terminal() })
     }
 }
 
@@ -78,11 +103,13 @@ pub(super) async fn next(mut watched: Watched) -> Watched {
 }
 
 /// Tells the news of a task. Returns the task if there may be more.
-pub(super) async fn tell(to: &PieceWriter, task: Result<Parts, Missing>, watched: Watched) -> Option<Watched> {
-    match task {
-        Ok(task) => {
-            to.tell(task.into_bytes()).await;
-            Some(watched)
+pub(super) async fn tell(to: &PieceWriter, news: Result<News, Missing>, watched: Watched) -> Option<Watched> {
+    match news {
+        // It was woken as the process ends, where the task goes on in the next one.
+        Ok(News { is_end: false, .. }) if watched.watch.is_stopped() => Some(watched),
+        Ok(News { notification, is_end }) => {
+            to.tell(notification.into_bytes()).await;
+            (!is_end).then_some(watched)
         }
         Err(Missing::Unavailable) => Some(Watched { again_at: Some(Instant::now() + RETRY), ..watched }),
         Err(Missing::NotFound(_) | Missing::Damaged) => None,
@@ -114,7 +141,7 @@ mod tests {
         let (owner, task) = (crate::identity::Owner::Anyone { upstream: "/mcp".into() }, TaskId::new_v4());
         let watched = || {
             let watch = engine.watch(&owner, task).expect("room");
-            Watched { watch, task, is_news: false, again_at: None }
+            Watched { watch, task, is_news: false, runs: true, again_at: None }
         };
         let (to, from) = pieces(&Capacity::new(4096, 4096), &Arc::default());
         let told = tell(&to, Err(Missing::Unavailable), watched()).await.expect("there may be more");
