@@ -57,6 +57,12 @@ impl Modern {
         (http, request)
     }
 
+    /// Sends a request, and returns what comes back, JSON or not.
+    pub(crate) async fn send(&self, method: &str, params: Value) -> Answer {
+        let (http, request) = self.request(method, params);
+        http.post(request.to_string()).await
+    }
+
     /// Sends a request, and returns its answer.
     pub(crate) async fn answer(&self, method: &str, params: Value) -> Answer {
         let (http, request) = self.request(method, params);

@@ -12,6 +12,7 @@ mod draining;
 mod forgotten;
 mod limits;
 mod listening;
+mod logging_in;
 mod one_process;
 mod owners;
 mod plain;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     limit::TooOften,
-    upstream::Failure,
+    upstream::{Failure, HttpError},
     wire::{RpcError, Version, response::error_response},
 };
 
@@ -22,6 +22,8 @@ pub struct Refused {
     pub reason: Option<&'static str>,
     /// After how many seconds the client may try again, where that helps.
     pub retry_after: Option<u64>,
+    /// The server's refusal of the client's credential, which answers a request over HTTP as it came.
+    pub unauthorized: Option<Box<HttpError>>,
     /// The error, raw.
     error: String,
 }
@@ -29,7 +31,7 @@ pub struct Refused {
 impl Refused {
     fn new(status: StatusCode, reason: &'static str, code: i32, message: &str) -> Self {
         let error = json!({ "code": code, "message": message }).to_string();
-        Self { status, reason: Some(reason), retry_after: None, error }
+        Self { status, reason: Some(reason), retry_after: None, unauthorized: None, error }
     }
 
     /// Returns -32020: a header is missing, or unlike the body.
@@ -42,7 +44,13 @@ impl Refused {
         let message = json!(format!("Missing required client capability: {message}"));
         let error =
             format!(r#"{{"code":-32021,"message":{message},"data":{{"requiredCapabilities":{capabilities}}}}}"#);
-        Self { status: StatusCode::BAD_REQUEST, reason: Some("missing_capability"), retry_after: None, error }
+        Self {
+            status: StatusCode::BAD_REQUEST,
+            reason: Some("missing_capability"),
+            retry_after: None,
+            unauthorized: None,
+            error,
+        }
     }
 
     /// Returns -32021 for the tasks extension.
@@ -67,6 +75,7 @@ impl Refused {
             status: StatusCode::BAD_REQUEST,
             reason: Some("unsupported_version"),
             retry_after: None,
+            unauthorized: None,
             error: error.to_string(),
         }
     }
@@ -90,20 +99,20 @@ impl Refused {
     pub(super) fn too_often(limit: &TooOften) -> Self {
         let error = RpcError::internal(limit.to_string()).to_raw();
         let (status, retry_after) = (StatusCode::TOO_MANY_REQUESTS, Some(limit.seconds()));
-        Self { status, reason: Some(limit.key), retry_after, error }
+        Self { status, reason: Some(limit.key), retry_after, unauthorized: None, error }
     }
 
     /// Returns -32603: a limit of taskgate is reached; `reason` is its name in metrics.
     pub(super) fn limit(reason: &'static str, why: &str) -> Self {
         let error = RpcError::internal(format!("limit reached: {why}")).to_raw();
-        Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, error }
+        Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, unauthorized: None, error }
     }
 
     /// Returns HTTP status 503: the process stops, and begins nothing that would end at once.
     pub(super) fn stopping() -> Self {
         let error = RpcError::from(&Failure::Stopping).to_raw();
         let (status, retry_after) = (StatusCode::SERVICE_UNAVAILABLE, Some(AWAY));
-        Self { status, reason: Some("stopping"), retry_after, error }
+        Self { status, reason: Some("stopping"), retry_after, unauthorized: None, error }
     }
 
     /// Returns the response, under the raw id of the request.
@@ -116,7 +125,17 @@ impl Refused {
 /// An error of a handler has HTTP status 200.
 impl From<RpcError> for Refused {
     fn from(error: RpcError) -> Self {
-        Self { status: StatusCode::OK, reason: None, retry_after: None, error: error.to_raw() }
+        Self { status: StatusCode::OK, reason: None, retry_after: None, unauthorized: None, error: error.to_raw() }
+    }
+}
+
+impl From<&Failure> for Refused {
+    fn from(failure: &Failure) -> Self {
+        let unauthorized = match failure {
+            Failure::Http(error) if error.is_authorization() => Some(error.clone()),
+            _ => None,
+        };
+        Self { unauthorized, ..RpcError::from(failure).into() }
     }
 }
 

@@ -163,7 +163,7 @@ impl Modern {
                 document = waited(wait, &request, lease.as_ref(), &to) => to.respond(StatusCode::OK, document),
             }
         });
-        Ok(from.answer().await?)
+        from.answer().await
     }
 }
 

@@ -84,7 +84,7 @@ impl Modern {
         let (to, from) = pieces(&self.capacity, &self.observer);
         let subscription = Subscription { modern, request, lease, filter, uris, to, _open: open };
         tokio::spawn(subscription.run(watched));
-        Ok(from.answer().await?)
+        from.answer().await
     }
 
     /// Counts a subscription, and what is kept of it while it is open. It is no request in flight any more.

@@ -82,7 +82,7 @@ impl Modern {
         let modern = Arc::clone(self);
         let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
         tokio::spawn(subscription.run(watched));
-        Ok(from.answer().await?)
+        from.answer().await
     }
 }
 
@@ -203,7 +203,7 @@ impl Subscription {
         drop((lease, call));
         match modern.watched(&request, tasks, false).await {
             Ok(watched) => modern.tell_of_tasks(request, to, open, watched).await,
-            Err(refused) => to.respond(refused.status, refused.to_response(&request.id).into()),
+            Err(refused) => to.refuse(refused, &request.id),
         }
     }
 
@@ -216,10 +216,7 @@ impl Subscription {
                 self.to.respond(status, document);
             }
             Err(Failure::Cancelled) => {}
-            Err(failure) => {
-                let refused = self.modern.failed(&self.request, &failure);
-                self.respond(refused.to_response(&self.request.id).into());
-            }
+            Err(failure) => self.to.refuse(self.modern.failed(&self.request, &failure), &self.request.id),
         }
     }
 
@@ -234,10 +231,6 @@ impl Subscription {
             None => edits.set(&result, "_meta", &format!(r#"{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id)),
         }
         Some(Parts::from(edits.apply().into_bytes()))
-    }
-
-    fn respond(&self, document: Parts) {
-        self.to.respond(http::StatusCode::OK, document);
     }
 }
 

@@ -44,7 +44,7 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let (to, from) = pieces(&self.capacity, &self.observer);
         tokio::spawn(Arc::clone(self).tell_of_tasks(request, to, open, watched));
-        Ok(from.answer().await?)
+        from.answer().await
     }
 
     /// Tells of tasks until the client leaves, or the process stops and waits for none of them.

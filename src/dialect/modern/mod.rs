@@ -300,7 +300,7 @@ impl Modern {
         let who = &request.caller.who;
         let (upstream, cause) = (who.upstream(), failure.cause());
         self.observer.emit(crate::observe::events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
-        RpcError::from(failure).into()
+        failure.into()
     }
 }
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use http::StatusCode;
 
+use super::Refused;
 use crate::{
     flow::{Capacity, Item, Outbox, Pushed},
     observe::{Observer, events},
@@ -29,8 +30,9 @@ pub enum Answer {
     Stream(Pieces),
 }
 
-/// The response, and its HTTP status where nothing comes before it; `None` where the request was given up.
-type Last = Option<(StatusCode, Parts)>;
+/// The response, and its HTTP status where nothing comes before it, or the refusal that it is; `None` where the request
+/// was given up.
+type Last = Option<(Result<StatusCode, Refused>, Parts)>;
 
 /// Where the parts of an answer go in: as many bytes as may wait for any reader.
 #[derive(Debug)]
@@ -107,6 +109,16 @@ impl PieceWriter {
 
     /// Sends the response.
     pub(super) fn respond(&self, status: StatusCode, document: Parts) {
+        self.end(Ok(status), document);
+    }
+
+    /// Sends a refusal of the request with that raw id.
+    pub(super) fn refuse(&self, refused: Refused, id: &str) {
+        let document = refused.to_response(id).into();
+        self.end(Err(refused), document);
+    }
+
+    fn end(&self, status: Result<StatusCode, Refused>, document: Parts) {
         // A client that goes with its answer wakes nobody.
         self.shared.writer.take();
         self.shared.outbox.end(Some((status, document)));
@@ -151,16 +163,16 @@ impl Pieces {
     /// Waits until it is known whether the answer is one document or a stream.
     ///
     /// # Errors
-    /// [`given_up`]
-    pub(super) async fn answer(mut self) -> Result<Answer, RpcError> {
+    /// [`Refused`], or [`given_up`]
+    pub(super) async fn answer(mut self) -> Result<Answer, Refused> {
         match self.shared.outbox.next().await {
-            Some(Item::End(Some((status, document)))) => Ok(Answer::Whole(status, document)),
+            Some(Item::End(Some((status, document)))) => Ok(Answer::Whole(status?, document)),
             Some(Item::Message(first)) => {
                 self.first = Some(first);
                 Ok(Answer::Stream(self))
             }
             Some(Item::Silence | Item::Pause(_)) => Ok(Answer::Stream(self)),
-            Some(Item::End(None)) | None => Err(given_up()),
+            Some(Item::End(None)) | None => Err(given_up().into()),
         }
     }
 }

@@ -47,8 +47,7 @@ impl Run {
             Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
         };
         let refused = Refused::capability(&format!("the call needs {name}"), raw);
-        let document = refused.to_response(&self.request.id).into();
-        self.to.respond(refused.status, document);
+        self.to.refuse(refused, &self.request.id);
         Over::Done
     }
 

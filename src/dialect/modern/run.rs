@@ -159,12 +159,12 @@ impl Modern {
             let is_over = Pin::new(&mut work).poll(cx).is_ready();
             // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
             match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Pending if is_over => Poll::Ready(Err(given_up())),
+                Poll::Pending if is_over => Poll::Ready(Err(given_up().into())),
                 polled => polled,
             }
         })
         .await;
-        Ok(answer?)
+        answer
     }
 
     /// Sends a request in a session, in the course of which the server may ask where `asks`.
@@ -225,7 +225,7 @@ impl Modern {
             )
             .into());
         }
-        Ok(from.answer().await?)
+        from.answer().await
     }
 }
 
@@ -376,7 +376,7 @@ impl Run {
     }
 
     pub(super) fn fail(&mut self, failure: &Failure) -> Over {
-        let refused = self.modern.failed(&self.request, failure);
-        self.respond(refused.to_response(&self.request.id).into())
+        self.to.refuse(self.modern.failed(&self.request, failure), &self.request.id);
+        Over::Done
     }
 }

@@ -61,6 +61,9 @@ impl Endpoint {
     }
 
     fn refuse_modern(&self, refused: &Refused, id: &str) -> Response {
+        if let Some(error) = &refused.unauthorized {
+            return respond::passed_on(error);
+        }
         if let Some(reason) = refused.reason {
             let status = refused.status.as_u16();
             self.observer.emit(events::RequestRefused { who: None, reason, status, foreign: None });

@@ -1,11 +1,11 @@
 //! A link to a modern server is shared by all credentials of an owner; what is opened with one credential is not.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinHandle;
 
 use crate::{
     client::Modern,
-    kit::{Client, Gate, Options, Upstream, eventually, soon},
+    kit::{Answer, Client, Gate, Options, Upstream, eventually, soon},
 };
 
 /// Returns a client that sends a credential.
@@ -19,8 +19,8 @@ async fn known_as_modern(gate: &Gate) {
     assert_eq!(answer.json()["error"]["code"], -32022, "{answer:?}");
 }
 
-fn calling(client: Modern) -> JoinHandle<Value> {
-    tokio::spawn(async move { client.answer("tools/call", json!({ "name": "echo", "arguments": {} })).await.json() })
+fn calling(client: Modern) -> JoinHandle<Answer> {
+    tokio::spawn(async move { client.send("tools/call", json!({ "name": "echo", "arguments": {} })).await })
 }
 
 #[tokio::test]
@@ -57,11 +57,11 @@ async fn a_refused_credential_fails_no_other_that_waits_for_the_same_link() {
     })
     .await;
     asked.status(401, &[], "");
-    assert_eq!(soon(refused).await.unwrap()["error"]["code"], -32603);
+    assert_eq!(soon(refused).await.unwrap().status, 401);
     let asked = upstream.held("server/discover").await;
     assert_eq!(asked.seen.header("authorization"), "Bearer good");
     asked.result(r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#);
-    assert_eq!(soon(waits).await.unwrap()["result"]["resultType"], "complete");
+    assert_eq!(soon(waits).await.unwrap().json()["result"]["resultType"], "complete");
 }
 
 #[tokio::test]

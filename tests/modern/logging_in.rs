@@ -1,0 +1,45 @@
+//! What a server says of its client's credential passes, so that the client can log in.
+
+use serde_json::{Value, json};
+
+use crate::{
+    client::Modern,
+    kit::{Answer, Gate, Upstream, soon},
+};
+
+const CHALLENGE: &str = "Bearer error=\"invalid_token\", resource_metadata=\"https://example.com/metadata\"";
+
+/// Has `upstream` refuse the credential of a request, and returns what its client gets.
+async fn refused(upstream: &Upstream, held: &str, status: u16, method: &'static str, params: Value) -> Answer {
+    let gate = Gate::before(upstream).await;
+    upstream.hold(held);
+    let client = Modern::with_tasks(&gate.url);
+    let asking = tokio::spawn(async move { client.send(method, params).await });
+    upstream.held(held).await.status(status, &[("www-authenticate", CHALLENGE)], "who is there?");
+    soon(asking).await.unwrap()
+}
+
+fn passed(answer: &Answer, status: u16) {
+    assert_eq!((answer.status.as_u16(), answer.header("www-authenticate")), (status, CHALLENGE), "{answer:?}");
+    assert_eq!(answer.text(), "who is there?");
+}
+
+#[tokio::test]
+async fn a_refused_credential_of_a_call_is_told_with_the_servers_challenge() {
+    for upstream in [Upstream::json().await, Upstream::modern(json!({ "tools": {} })).await] {
+        for status in [401, 403] {
+            let call = json!({ "name": "slow", "arguments": {} });
+            passed(&refused(&upstream, "slow", status, "tools/call", call).await, status);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_credential_of_the_handshake_is_told_with_the_servers_challenge() {
+    for method in ["server/discover", "tools/list"] {
+        let upstream = Upstream::json().await;
+        passed(&refused(&upstream, "initialize", 401, method, json!({})).await, 401);
+    }
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    passed(&refused(&upstream, "server/discover", 401, "tools/list", json!({})).await, 401);
+}
