@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     House,
-    kit::{Client, Upstream, status_of},
+    kit::{Client, Upstream, soon, status_of},
 };
 
 const SHORT: &str = "[server]\ndrain_timeout = \"100ms\"\n[tasks]\nmax_running = 1\n";
@@ -44,6 +44,33 @@ async fn a_stop_leaves_sessions_calls_that_wait_and_calls_that_can_be_resumed() 
     upstream.held("slow").await.result(DONE);
     client.until(&waits, "completed").await;
     assert_eq!(upstream.count("slow"), 2);
+}
+
+#[tokio::test]
+async fn a_stop_tells_who_waits_for_a_result_that_the_task_goes_on() {
+    let upstream = Upstream::sse().await;
+    let mut house = House::before(&upstream.url(), SHORT).await;
+    let client = Client::connect(&house.url).await;
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let stream = upstream.held("slow").await.sse();
+    let call = stream.seen.id();
+    stream.raw("id: e1\ndata: \n\n").await;
+    stream.progress(1).await;
+    client.until_task(&running, |task| task["statusMessage"].is_string()).await;
+    let waiters = [&running, &waits].map(|id| {
+        let (client, params) = (client.clone(), json!({ "taskId": id }));
+        tokio::spawn(async move { client.answer("tasks/result", params).await })
+    });
+    // Both wait by then.
+    client.create_id("slow").await;
+    house.end(Signal::TERM).await;
+    for waiter in waiters {
+        let (status, code, message) = soon(waiter).await.unwrap().refusal();
+        assert!((status, code) == (200, -32603) && message.contains("the task goes on"), "{message}");
+    }
+    house.start_again().await;
+    upstream.resumed().await.event(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{DONE}}}"#)).await;
+    assert!(client.collect(&running).await["result"].is_object());
 }
 
 #[tokio::test]

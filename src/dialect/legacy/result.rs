@@ -21,6 +21,9 @@ use crate::{
     },
 };
 
+/// What a client is told whose task has not ended when the process does.
+const STOPPING: &str = "taskgate is stopping, and the task goes on: ask again with tasks/result when taskgate is back";
+
 /// A `tasks/result` that waits for its task to end.
 #[derive(Clone)]
 struct WaitingResult {
@@ -67,9 +70,13 @@ impl WaitingRequest for WaitingResult {
 impl WaitingResult {
     async fn answer(self, mut watch: Watch) -> Parts {
         loop {
+            // Asked before the task is looked up: one that ends with the process has ended by then.
+            let stops = watch.is_stopped();
             // Looked up after the watch has begun, so that no change is missed.
             match self.engine.retrieve(&self.owner, self.task, &self.who).await {
                 Ok(Some(end)) => return outcome(self.task, &end, &self.raw_id),
+                // The next process goes on with it.
+                Ok(None) if stops => return error(&self.raw_id, &RpcError::internal(STOPPING)),
                 Ok(None) => watch.changed().await,
                 Err(missing) => return error(&self.raw_id, &error_of(&missing)),
             }
