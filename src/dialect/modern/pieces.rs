@@ -241,7 +241,8 @@ mod tests {
         let (to, from) = pieces(&capacity, &observer);
         drop(to);
         let error = from.answer().await.expect_err("the call was given up");
-        assert!(error.message.contains("may have had an effect"), "{}", error.message);
+        let error = error.to_response("1");
+        assert!(String::from_utf8_lossy(&error).contains("may have had an effect"), "{error:?}");
         let (to, from) = pieces(&capacity, &observer);
         to.notify(log("x"));
         drop(from);

@@ -155,7 +155,7 @@ impl Modern {
         // where the client leaves.
         let mut work = LastingWork::new(run.run());
         let mut answer = pin!(from.answer());
-        let answer = poll_fn(|cx| {
+        poll_fn(|cx| {
             let is_over = Pin::new(&mut work).poll(cx).is_ready();
             // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
             match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -163,8 +163,7 @@ impl Modern {
                 polled => polled,
             }
         })
-        .await;
-        answer
+        .await
     }
 
     /// Sends a request in a session, in the course of which the server may ask where `asks`.
