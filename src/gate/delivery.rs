@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use crate::{
     observe::{Observer, Who, events},
     session::{Source, StreamRoom},
-    upstream::{Failure, HttpError, Upstream, http::AnswerBody},
+    upstream::{Failure, HttpError, Upstream, http::AnswerBody, refusal_with_id},
     wire::{Parts as Document, RpcError, relay::Relay},
 };
 
@@ -55,7 +55,7 @@ impl Whole {
         let upstream = upstream.id.as_str();
         observer.emit(events::ExchangeFailed { upstream, who, task: None, cause: failure.cause() });
         match failure {
-            Failure::Http(error) if error.is_authorization() => Self::Unauthorized(error),
+            Failure::Http(error) if error.is_authorization() => Self::Unauthorized(refusal_with_id(error, id)),
             failure => Self::error(id, &RpcError::from(&failure)),
         }
     }

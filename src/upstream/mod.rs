@@ -44,7 +44,7 @@ pub use saved::{SavedLink, SavedUpstream};
 pub use session::{
     Agreed, BrokenCall, Call, CallOptions, CallOutcome, Handshake, Introduced, Kept, Next, NotAgreed, Round,
     ServerEvent, ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal,
-    with_id,
+    refusal_with_id, with_id,
 };
 pub use stdio::Vacancy;
 

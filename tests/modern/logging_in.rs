@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::Modern,
-    kit::{Answer, Gate, Upstream, soon},
+    kit::{Answer, Client, Gate, Upstream, soon},
 };
 
 const CHALLENGE: &str = "Bearer error=\"invalid_token\", resource_metadata=\"https://example.com/metadata\"";
@@ -31,6 +31,34 @@ async fn a_refused_credential_of_a_call_is_told_with_the_servers_challenge() {
             let call = json!({ "name": "slow", "arguments": {} });
             passed(&refused(&upstream, "slow", status, "tools/call", call).await, status);
         }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_credential_that_is_a_json_rpc_error_has_the_clients_id() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let (modern, session) = (Modern::plain(&gate.url), Client::connect(&gate.url).await);
+    for is_modern in [true, false] {
+        let (modern, session) = (modern.clone(), session.clone());
+        let call = json!({ "name": "slow", "arguments": {} });
+        let asking = tokio::spawn(async move {
+            // Its id is not the one that taskgate gives the request.
+            let client = if is_modern { &modern.http } else { &session };
+            let id = (0..50).fold(0, |_, _| client.next_id()) + 1;
+            let answer = if is_modern {
+                modern.send("tools/call", call).await
+            } else {
+                session.answer("tools/call", call).await
+            };
+            (id, answer)
+        });
+        let held = upstream.held("slow").await;
+        let error =
+            json!({ "jsonrpc": "2.0", "id": held.seen.json()["id"], "error": { "code": -32001, "message": "no" } });
+        held.status(401, &[("content-type", "application/json")], &error.to_string());
+        let (id, answer) = soon(asking).await.unwrap();
+        assert_eq!((answer.status.as_u16(), &answer.json()["id"]), (401, &json!(id)), "{answer:?}");
     }
 }
 

@@ -58,7 +58,7 @@ use crate::{
     observe::Observer,
     session::Caller,
     task::Engine,
-    upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream},
+    upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream, refusal_with_id},
     wire::{
         Kind, Message, Method, Parts, PutAside, RpcError, headers_cost,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
@@ -300,7 +300,9 @@ impl Modern {
         let who = &request.caller.who;
         let (upstream, cause) = (who.upstream(), failure.cause());
         self.observer.emit(crate::observe::events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
-        failure.into()
+        let mut refused = Refused::from(failure);
+        refused.unauthorized = refused.unauthorized.map(|refusal| refusal_with_id(refusal, &request.id));
+        refused
     }
 }
 

@@ -24,12 +24,13 @@ impl Modern {
         self.run(request, false, None).await
     }
 
-    /// Passes a request in the course of which the server may ask.
+    /// Passes a request to a legacy server, which may ask in the course of it.
     pub(super) async fn pass_or_resume(self: &Arc<Self>, request: Box<ClientRequest>) -> Result<Answer, Refused> {
-        match request_state(&request)? {
-            Some(state) => Box::pin(self.resume(request, &state)).await,
-            None => self.run(request, true, None).await,
+        if let Some(state) = request_state(&request)? {
+            return Box::pin(self.resume(request, &state)).await;
         }
+        check_pages(&request.message)?;
+        self.run(request, true, None).await
     }
 
     /// Calls a tool: plainly, or as a task, at once or when it has run for a while.

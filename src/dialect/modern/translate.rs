@@ -132,6 +132,9 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
                 Some(_) => {}
             }
         }
+        if result.get("nextCursor") == Some("null") {
+            edits.remove(&result, "nextCursor");
+        }
     }
     match meta {
         Some(meta) if meta.get(SERVER_INFO).is_none() => edits.set(&meta, SERVER_INFO, &facts.server_info),
@@ -273,6 +276,15 @@ mod tests {
         let raw = std::str::from_utf8(&source).expect("text");
         let refused = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).map(drop);
         assert!(refused.is_err_and(|why| why.contains("too deep")));
+    }
+
+    #[test]
+    fn what_a_legacy_list_has_as_null_is_missing() {
+        let list = Bytes::from_static(br#"{"tools":[],"nextCursor":null,"ttlMs":null,"cacheScope":null}"#);
+        let raw = std::str::from_utf8(&list).expect("text");
+        let answer = result(&list, raw, (Method::ToolsList, "7"), &ServerFacts::own()).expect("tools");
+        let answer = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
+        assert!(answer.ends_with(r#""tools":[],"ttlMs":0,"cacheScope":"private"}}"#), "{answer}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub use event::{ServerEvent, ServerQuestion, question_refusal};
 pub use handshake::{Agreed, Handshake, NotAgreed};
 pub use rounds::{Next, Round};
 pub use saved::BrokenCall;
-pub use translate::{for_client, with_id};
+pub use translate::{for_client, refusal_with_id, with_id};
 
 use self::{handshake::ending, rounds::Rounds};
 use super::{Exchanges, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};

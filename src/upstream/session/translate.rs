@@ -3,8 +3,14 @@
 use bytes::Bytes;
 
 use super::Call;
-use crate::wire::{
-    Edits, Kind, Message, Method, Parts, message::echoed_number, object::Members, params::progress_token,
+use crate::{
+    upstream::HttpError,
+    wire::{
+        Edits, Kind, Message, Method, Parts,
+        message::{Outcome, echoed_number},
+        object::Members,
+        params::progress_token,
+    },
 };
 
 /// Returns the message for the client: progress of the call under the client's own token, and everything else
@@ -21,6 +27,18 @@ pub fn for_client(message: &Message, call: &Call) -> Option<Bytes> {
     let mut edits = Edits::of(message.bytes());
     edits.replace_raw(ours, call.progress_token.as_deref()?);
     Some(edits.apply().into_bytes())
+}
+
+/// Returns a server's refusal of a credential as the answer to the client's request, where it is a JSON-RPC error.
+#[must_use]
+pub fn refusal_with_id(mut refusal: Box<HttpError>, id: &str) -> Box<HttpError> {
+    // Any other body says nothing of a request.
+    if let Ok(response) = Message::of_server(refusal.body.clone())
+        && matches!(response.outcome(), Some((Outcome::Error, _)))
+    {
+        refusal.body = with_id(&response, id).into_bytes();
+    }
+    refusal
 }
 
 /// Returns a response under the client's own id.
