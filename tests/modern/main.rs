@@ -15,6 +15,7 @@ mod listening;
 mod logging_in;
 mod one_process;
 mod owners;
+mod pages;
 mod plain;
 mod pool;
 mod questions;

@@ -230,27 +230,6 @@ async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_
 }
 
 #[tokio::test]
-async fn a_user_who_does_not_go_to_the_page_of_a_resource_or_a_prompt_is_not_sent_there_again() {
-    let upstream = Upstream::json().await;
-    let gate = Gate::before(&upstream).await;
-    let client = Modern::able(&gate.url, json!({ "elicitation": { "url": {} } }));
-    let page = r#"{"mode":"url","elicitationId":"1","url":"https://example.com/connect","message":"Connect"}"#;
-    let error = format!(r#"{{"code":-32042,"message":"go","data":{{"elicitations":[{page}]}}}}"#);
-    for (method, mut params) in
-        [("resources/read", json!({ "uri": "file:///a" })), ("prompts/get", json!({ "name": "p" }))]
-    {
-        upstream.hold(method);
-        let (asking, first) = (client.clone(), params.clone());
-        let asked = tokio::spawn(async move { asking.result(method, first).await });
-        upstream.held(method).await.error(&error);
-        assert_eq!(soon(asked).await.unwrap()["resultType"], "input_required");
-        params["inputResponses"] = json!({ "page-0": { "action": "decline" } });
-        assert_eq!(client.refusal(method, params).await.1, -32603);
-        assert_eq!(upstream.count(method), 1);
-    }
-}
-
-#[tokio::test]
 async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or_the_timeout_of_its_tool() {
     for (limit, name) in [("input_timeout = \"100ms\"", "within input_timeout"), ("timeout = \"2s\"", "within timeout")]
     {

@@ -1,0 +1,29 @@
+//! Pages that a server's error -32042 sends the user to.
+
+use serde_json::json;
+
+use crate::{
+    client::Modern,
+    kit::{Gate, Upstream, soon},
+};
+
+#[tokio::test]
+async fn a_user_who_does_not_go_to_the_page_of_a_resource_or_a_prompt_is_not_sent_there_again() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": { "url": {} } }));
+    let page = r#"{"mode":"url","elicitationId":"1","url":"https://example.com/connect","message":"Connect"}"#;
+    let error = format!(r#"{{"code":-32042,"message":"go","data":{{"elicitations":[{page}]}}}}"#);
+    for (method, mut params) in
+        [("resources/read", json!({ "uri": "file:///a" })), ("prompts/get", json!({ "name": "p" }))]
+    {
+        upstream.hold(method);
+        let (asking, first) = (client.clone(), params.clone());
+        let asked = tokio::spawn(async move { asking.result(method, first).await });
+        upstream.held(method).await.error(&error);
+        assert_eq!(soon(asked).await.unwrap()["resultType"], "input_required");
+        params["inputResponses"] = json!({ "page-0": { "action": "decline" } });
+        assert_eq!(client.refusal(method, params).await.1, -32603);
+        assert_eq!(upstream.count(method), 1);
+    }
+}
