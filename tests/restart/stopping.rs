@@ -15,23 +15,29 @@ use tokio::{
 
 use crate::{
     House,
-    kit::{Client, Upstream, soon, status_of},
+    kit::{Client, Sse, Upstream, status_of},
 };
 
 const SHORT: &str = "[server]\ndrain_timeout = \"100ms\"\n[tasks]\nmax_running = 1\n";
 const DONE: &str = r#"{"content":[]}"#;
+
+/// Creates two tasks: the call of one runs, and its answer can be resumed; that of the other waits for its turn.
+async fn running_and_waiting(upstream: &Upstream, client: &Client) -> (String, String, Sse) {
+    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
+    let stream = upstream.held("slow").await.sse();
+    stream.raw("id: e1\ndata: \n\n").await;
+    stream.progress(1).await;
+    client.until_task(&running, |task| task["statusMessage"].is_string()).await;
+    (running, waits, stream)
+}
 
 #[tokio::test]
 async fn a_stop_leaves_sessions_calls_that_wait_and_calls_that_can_be_resumed() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), SHORT).await;
     let client = Client::connect(&house.url).await;
-    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
-    let stream = upstream.held("slow").await.sse();
+    let (running, waits, stream) = running_and_waiting(&upstream, &client).await;
     let call = stream.seen.id();
-    stream.raw("id: e1\ndata: \n\n").await;
-    stream.progress(1).await;
-    client.until_task(&running, |task| task["statusMessage"].is_string()).await;
     let ended = house.end(Signal::TERM).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(upstream.seen().iter().all(|seen| seen.method != Method::DELETE), "the server's session goes on");
@@ -51,22 +57,18 @@ async fn a_stop_tells_who_waits_for_a_result_that_the_task_goes_on() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), SHORT).await;
     let client = Client::connect(&house.url).await;
-    let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
-    let stream = upstream.held("slow").await.sse();
+    let (running, waits, stream) = running_and_waiting(&upstream, &client).await;
     let call = stream.seen.id();
-    stream.raw("id: e1\ndata: \n\n").await;
-    stream.progress(1).await;
-    client.until_task(&running, |task| task["statusMessage"].is_string()).await;
-    let waiters = [&running, &waits].map(|id| {
-        let (client, params) = (client.clone(), json!({ "taskId": id }));
-        tokio::spawn(async move { client.answer("tasks/result", params).await })
-    });
-    // Both wait by then.
-    client.create_id("slow").await;
+    let mut waiters = [&running, &waits].map(|id| client.stream("tasks/result", json!({ "taskId": id })));
+    for waiter in &mut waiters {
+        // It waits from here on.
+        assert_eq!(waiter.head().await.0, 200);
+    }
     house.end(Signal::TERM).await;
-    for waiter in waiters {
-        let (status, code, message) = soon(waiter).await.unwrap().refusal();
-        assert!((status, code) == (200, -32603) && message.contains("the task goes on"), "{message}");
+    for mut waiter in waiters {
+        let error = waiter.message().await["error"].take();
+        let message = error["message"].as_str().unwrap();
+        assert!(error["code"] == -32603 && message.contains("the task goes on"), "{message}");
     }
     house.start_again().await;
     upstream.resumed().await.event(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{DONE}}}"#)).await;

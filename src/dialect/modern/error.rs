@@ -31,6 +31,10 @@ pub struct Refused {
 impl Refused {
     fn new(status: StatusCode, reason: &'static str, code: i32, message: &str) -> Self {
         let error = json!({ "code": code, "message": message }).to_string();
+        Self::because(status, reason, error)
+    }
+
+    fn because(status: StatusCode, reason: &'static str, error: String) -> Self {
         Self { status, reason: Some(reason), retry_after: None, unauthorized: None, error }
     }
 
@@ -44,13 +48,7 @@ impl Refused {
         let message = json!(format!("Missing required client capability: {message}"));
         let error =
             format!(r#"{{"code":-32021,"message":{message},"data":{{"requiredCapabilities":{capabilities}}}}}"#);
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            reason: Some("missing_capability"),
-            retry_after: None,
-            unauthorized: None,
-            error,
-        }
+        Self::because(StatusCode::BAD_REQUEST, "missing_capability", error)
     }
 
     /// Returns -32021 for the tasks extension.
@@ -71,13 +69,7 @@ impl Refused {
             "message": format!("Unsupported protocol version; use one of {}", supported.join(", ")),
             "data": { "supported": supported, "requested": requested },
         });
-        Self {
-            status: StatusCode::BAD_REQUEST,
-            reason: Some("unsupported_version"),
-            retry_after: None,
-            unauthorized: None,
-            error: error.to_string(),
-        }
+        Self::because(StatusCode::BAD_REQUEST, "unsupported_version", error.to_string())
     }
 
     /// Returns -32602: the request is malformed.
@@ -98,21 +90,20 @@ impl Refused {
     /// Returns HTTP status 429: the client does something more often than `[rate]` allows.
     pub(super) fn too_often(limit: &TooOften) -> Self {
         let error = RpcError::internal(limit.to_string()).to_raw();
-        let (status, retry_after) = (StatusCode::TOO_MANY_REQUESTS, Some(limit.seconds()));
-        Self { status, reason: Some(limit.key), retry_after, unauthorized: None, error }
+        let retry_after = Some(limit.seconds());
+        Self { retry_after, ..Self::because(StatusCode::TOO_MANY_REQUESTS, limit.key, error) }
     }
 
     /// Returns -32603: a limit of taskgate is reached; `reason` is its name in metrics.
     pub(super) fn limit(reason: &'static str, why: &str) -> Self {
         let error = RpcError::internal(format!("limit reached: {why}")).to_raw();
-        Self { status: StatusCode::OK, reason: Some(reason), retry_after: None, unauthorized: None, error }
+        Self::because(StatusCode::OK, reason, error)
     }
 
     /// Returns HTTP status 503: the process stops, and begins nothing that would end at once.
     pub(super) fn stopping() -> Self {
         let error = RpcError::from(&Failure::Stopping).to_raw();
-        let (status, retry_after) = (StatusCode::SERVICE_UNAVAILABLE, Some(AWAY));
-        Self { status, reason: Some("stopping"), retry_after, unauthorized: None, error }
+        Self { retry_after: Some(AWAY), ..Self::because(StatusCode::SERVICE_UNAVAILABLE, "stopping", error) }
     }
 
     /// Returns the response, under the raw id of the request.
