@@ -128,7 +128,7 @@ impl Refusal {
     /// Refuses with 501 a body in a transfer coding besides the chunked one (RFC 9112, section 6.1).
     pub(super) fn transfer_encoding() -> Self {
         let message = "Not implemented: taskgate decodes no body; send it with no Transfer-Encoding but chunked";
-        Self::new(StatusCode::NOT_IMPLEMENTED, "content_encoding", message)
+        Self::new(StatusCode::NOT_IMPLEMENTED, "transfer_encoding", message)
     }
 
     /// Refuses with 400 several values of a header that has one: another program on the way may read another of them.

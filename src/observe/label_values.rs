@@ -59,6 +59,7 @@ const REQUESTS_REFUSED: &[&str] = &[
     "accept",
     "content_type",
     "content_encoding",
+    "transfer_encoding",
     "said_twice",
     "version",
     "modern",

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::Modern,
-    kit::{Gate, SseOptions, SseUpstream, soon},
+    kit::{Gate, Seen, SseOptions, SseUpstream, eventually, soon},
 };
 
 fn question() -> Value {
@@ -54,4 +54,25 @@ async fn a_question_whose_refusal_a_server_does_not_take_as_it_has_forgotten_the
     for error in [first, second] {
         assert_eq!((error.0, error.1), (200, -32603), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_refused_answer_to_a_ping_ends_no_call() {
+    let server = SseUpstream::new().await;
+    let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n", server.url())).await;
+    let client = Modern::plain(&gate.url);
+    let pings = async {
+        let (first, second) = (server.message("slow-1").await, server.message("slow-2").await);
+        server.become_one_that(SseOptions { accepted: (400, "No transport found for sessionId"), ..<_>::default() });
+        for id in ["p1", "p2"] {
+            server.stream(1).event(&json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }).to_string()).await;
+            let answered = |seen: &Seen| seen.rpc().is_empty() && seen.json()["id"] == id;
+            eventually(async || server.seen().iter().any(answered).then_some(())).await;
+        }
+        for call in [first, second] {
+            let answer = json!({ "jsonrpc": "2.0", "id": call.json()["id"], "result": { "content": [] } });
+            server.stream(1).event(&answer.to_string()).await;
+        }
+    };
+    soon(Box::pin(async { tokio::join!(client.call("slow-1"), client.call("slow-2"), pings) })).await;
 }

@@ -71,3 +71,17 @@ async fn a_refused_credential_of_the_handshake_is_told_with_the_servers_challeng
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     passed(&refused(&upstream, "server/discover", 401, "tools/list", json!({})).await, 401);
 }
+
+#[tokio::test]
+async fn a_refused_credential_of_the_session_that_follows_a_forgotten_one_is_told_with_the_servers_challenge() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    client.call("echo").await;
+    upstream.forget_sessions();
+    upstream.hold("initialize");
+    let call = json!({ "name": "echo", "arguments": {} });
+    let asking = tokio::spawn(async move { client.send("tools/call", call).await });
+    upstream.held("initialize").await.status(401, &[("www-authenticate", CHALLENGE)], "who is there?");
+    passed(&soon(asking).await.unwrap(), 401);
+}

@@ -17,7 +17,10 @@ impl Run {
         self.lease.guard.vacate();
         match self.modern.lease(&self.request, self.asks).await {
             Ok(lease) => self.send_in(lease).await,
-            Err(refused) => self.respond(refused.to_response(&self.request.id).into()),
+            Err(refused) => {
+                self.to.refuse(refused, &self.request.id);
+                Over::Done
+            }
         }
     }
 

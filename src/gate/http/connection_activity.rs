@@ -23,8 +23,9 @@ use super::{
 
 /// How long a client may go on sending the body of a request that has been refused.
 const LINGER: Duration = Duration::from_secs(5);
-/// hyper closes a connection on which more of a body than this is not read.
-const READ_AT_ONCE: u64 = 64 * 1024;
+/// hyper reads once more after an answer, into a buffer of this size at first, and closes where that was not the whole
+/// body.
+const READ_AT_ONCE: u64 = 8 * 1024;
 
 /// The two directions of a connection.
 #[derive(Debug)]

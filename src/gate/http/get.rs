@@ -26,8 +26,8 @@ impl Endpoint {
         principal: Option<&Principal>,
         headers: HeaderMap,
     ) -> Result<Response, Refusal> {
-        accepts_stream(&headers)?;
         speaks_version_with_sessions(upstream, &headers)?;
+        accepts_stream(&headers)?;
         let in_use = self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?;
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());

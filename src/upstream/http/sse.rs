@@ -29,6 +29,7 @@ use crate::{
     upstream::{Carrier, Failure, Inbound, Link, MAX_MESSAGE, Outgoing, Sending},
     wire::{
         Kind, Message, Version,
+        message::Outcome,
         received::Received,
         sse::{Decoder, Event},
     },
@@ -116,22 +117,36 @@ impl Link for SseLink {
     }
 }
 
+/// Returns the message if it is an answer.
+fn answer_in(message: &Bytes) -> Option<Message> {
+    // What goes to a server has been read before.
+    Message::parse(message.clone()).ok().filter(|message| message.kind() == Kind::Response)
+}
+
 impl SseSession {
     async fn send(self: &Arc<Self>, message: Bytes, headers: HeaderMap) -> Result<(), Failure> {
-        let sent = self.post(message.clone(), headers).await;
-        sent.map_err(|failure| self.not_sent(message, failure))
+        // The calls that go on may have asked: an answer is for the server to refuse.
+        if self.lost.is_cancelled() && answer_in(&message).is_none() {
+            return Err(Failure::SessionLost);
+        }
+        let endpoint = self.endpoint(&headers).await?.clone();
+        let sent = self.post_to(endpoint, message.clone(), headers).await;
+        sent.map_err(|failure| self.not_sent(&message, failure))
     }
 
     /// Where the server has refused the answer to a question, as it has forgotten the session, ends the call that asked:
     /// its stream may stay open for ever. Ends all calls where that one is not known, and in a client's own session.
-    fn not_sent(&self, message: Bytes, failure: Failure) -> Failure {
-        let is_lost = matches!(failure, Failure::SessionLost) || self.is_forgotten(&failure);
-        let answer = Message::parse(message).ok().filter(|message| is_lost && message.kind() == Kind::Response);
-        let Some(answer) = answer else { return failure };
+    fn not_sent(&self, message: &Bytes, failure: Failure) -> Failure {
+        if !matches!(failure, Failure::SessionLost) && !self.is_forgotten(&failure) {
+            return failure;
+        }
+        let Some(answer) = answer_in(message) else { return failure };
         self.lost.cancel();
         let exchanges = &self.inbound.exchanges;
-        match exchanges.asked(answer.id_to_answer()) {
-            Some(number) if self.inbound.pooled => exchanges.end(number, Err(Failure::SessionLost)),
+        match (exchanges.asked(answer.id_to_answer()), self.inbound.pooled) {
+            (Some(number), true) => exchanges.end(number, Err(Failure::SessionLost)),
+            // No call waits for the answer to a ping, and the pool gives no other result to a question of no call.
+            (None, true) if matches!(answer.outcome(), Some((Outcome::Result, _))) => {}
             _ => exchanges.abandon_all(&Failure::SessionLost),
         }
         Failure::SessionLost
@@ -232,7 +247,7 @@ impl SseSession {
                             let (session, endpoint, headers) = (Arc::clone(self), endpoint.clone(), headers.clone());
                             let sending = async move {
                                 let sent = session.post_to(endpoint, reply.clone(), headers).await;
-                                sent.map_err(|failure| session.not_sent(reply, failure))
+                                sent.map_err(|failure| session.not_sent(&reply, failure))
                             };
                             replies.spawn(tokio::time::timeout(SEND_TIMEOUT, sending));
                         }
