@@ -24,6 +24,6 @@ pub use denied::Denied;
 pub use identified::Identified;
 pub use identify::{Evidence, Identity};
 pub use origin::{Hosts, RefusedHeader};
-pub use owner::Owner;
+pub use owner::{Owner, OwnerKind};
 pub use principal::{Pass, Principal};
 pub use refused_tokens::RefusedTokens;

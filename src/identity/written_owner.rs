@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::Owner;
+use super::{Owner, OwnerKind};
 
 /// The order of the variants and of their fields is a part of the form.
 #[derive(Serialize, Deserialize)]
@@ -24,10 +24,10 @@ enum Written<'a> {
 
 impl Serialize for Owner {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let written = match self {
-            Self::Session(id) => Written::Session(*id),
-            Self::Anyone { upstream } => Written::Anyone { upstream: upstream.as_str().into() },
-            Self::Principal { upstream, name } => {
+        let written = match self.kind() {
+            OwnerKind::Session(id) => Written::Session(*id),
+            OwnerKind::Anyone { upstream } => Written::Anyone { upstream: upstream.as_str().into() },
+            OwnerKind::Principal { upstream, name } => {
                 Written::Principal { upstream: upstream.as_str().into(), name: (&**name).into() }
             }
         };
@@ -38,11 +38,9 @@ impl Serialize for Owner {
 impl<'de> Deserialize<'de> for Owner {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(match Written::deserialize(deserializer)? {
-            Written::Session(id) => Self::Session(id),
-            Written::Anyone { upstream } => Self::Anyone { upstream: (&*upstream).into() },
-            Written::Principal { upstream, name } => {
-                Self::Principal { upstream: (&*upstream).into(), name: (&*name).into() }
-            }
+            Written::Session(id) => Self::session(id),
+            Written::Anyone { upstream } => Self::anyone((&*upstream).into()),
+            Written::Principal { upstream, name } => Self::principal((&*upstream).into(), (&*name).into()),
         })
     }
 }
@@ -58,13 +56,13 @@ mod tests {
         let upstream = || "/mcp".into();
         for (owner, written, bytes) in [
             (
-                Owner::Session(Uuid::nil()),
+                Owner::session(Uuid::nil()),
                 r#"{"session":"00000000-0000-0000-0000-000000000000"}"#,
                 b"\0\x10\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(),
             ),
-            (Owner::Anyone { upstream: upstream() }, r#"{"anyone":{"upstream":"/mcp"}}"#, b"\x01\x04/mcp"),
+            (Owner::anyone(upstream()), r#"{"anyone":{"upstream":"/mcp"}}"#, b"\x01\x04/mcp"),
             (
-                Owner::Principal { upstream: upstream(), name: "ann \"a\"".into() },
+                Owner::principal(upstream(), "ann \"a\"".into()),
                 r#"{"principal":{"upstream":"/mcp","name":"ann \"a\""}}"#,
                 b"\x02\x04/mcp\x07ann \"a\"",
             ),
@@ -82,7 +80,7 @@ mod tests {
     proptest! {
         #[test]
         fn an_owner_is_read_as_it_was_written(upstream in ".{0,20}", name in ".{0,20}") {
-            let owner = Owner::Principal { upstream: upstream.as_str().into(), name: name.into() };
+            let owner = Owner::principal(upstream.as_str().into(), name.into());
             let written = serde_json::to_vec(&owner).expect("written");
             prop_assert_eq!(serde_json::from_slice::<Owner>(&written).expect("read"), owner);
         }

@@ -130,7 +130,7 @@ mod tests {
     fn accounts() -> impl Fn(usize) -> Arc<Account> {
         let rate = Rate { count: NonZeroU32::MIN, period: Duration::from_secs(1) };
         let accounts = Accounts::new(Rates { task_methods: rate, creations: rate, failed_lookups: rate });
-        move |name| accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: name.to_string().into() })
+        move |name| accounts.of(&Owner::principal("/mcp".into(), name.to_string().into()))
     }
 
     #[test]

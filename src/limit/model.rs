@@ -186,7 +186,7 @@ impl Model {
 }
 
 fn owner(number: usize) -> Owner {
-    Owner::Principal { upstream: "/mcp".into(), name: format!("owner {number}").into() }
+    Owner::principal("/mcp".into(), format!("owner {number}").into())
 }
 
 proptest! {

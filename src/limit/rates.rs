@@ -19,7 +19,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::count::Count;
 use crate::{
     config::{Rate, Rates},
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     observe::Who,
 };
 
@@ -142,9 +142,9 @@ impl Accounts {
     #[must_use]
     pub fn of(&self, owner: &Owner) -> Arc<Account> {
         let new = || Arc::new(Account::new(self.rates));
-        match owner {
-            Owner::Session(_) => new(),
-            Owner::Principal { .. } | Owner::Anyone { .. } => {
+        match owner.kind() {
+            OwnerKind::Session(_) => new(),
+            OwnerKind::Principal { .. } | OwnerKind::Anyone { .. } => {
                 let mut principals = self.principals.lock();
                 if let Some(account) = principals.get(owner) {
                     return Arc::clone(account);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn ann() -> Owner {
-        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
+        Owner::principal("/mcp".into(), "ann".into())
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
     fn the_sessions_of_a_principal_share_an_account_and_anonymous_ones_have_their_own() {
         let accounts = accounts(1);
         assert!(Arc::ptr_eq(&accounts.of(&ann()), &accounts.of(&ann())));
-        let session = Owner::Session(Uuid::new_v4());
+        let session = Owner::session(Uuid::new_v4());
         assert!(!Arc::ptr_eq(&accounts.of(&session), &accounts.of(&session)));
     }
 
@@ -303,7 +303,7 @@ mod tests {
         let accounts = accounts(1);
         let recent = accounts.of(&ann());
         for n in 0..2 * MAX_PRINCIPALS {
-            let _ = accounts.of(&Owner::Principal { upstream: "/mcp".into(), name: n.to_string().into() });
+            let _ = accounts.of(&Owner::principal("/mcp".into(), n.to_string().into()));
             if n % 1000 == 0 {
                 assert!(Arc::ptr_eq(&recent, &accounts.of(&ann())), "after {n}");
             }

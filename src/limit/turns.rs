@@ -178,7 +178,7 @@ mod tests {
     };
 
     fn owner(n: usize) -> Owner {
-        Owner::Principal { upstream: "/mcp".into(), name: format!("owner {n}").into() }
+        Owner::principal("/mcp".into(), format!("owner {n}").into())
     }
 
     fn limits(running: usize, queued: usize) -> ToolLimits {

@@ -106,8 +106,8 @@ impl SessionOpening<'_> {
         let id = Uuid::new_v4();
         let who = observer.who(principal.as_deref(), id, &upstream.id);
         let owner = match principal {
-            Some(name) => Owner::Principal { upstream: upstream.id.clone(), name },
-            None => previous.unwrap_or(Owner::Session(id)),
+            Some(name) => Owner::principal(upstream.id.clone(), name),
+            None => previous.unwrap_or(Owner::session(id)),
         };
         let account = accounts.of(&owner);
         let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };

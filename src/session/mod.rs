@@ -42,7 +42,7 @@ use kept::WrittenForm;
 use crate::{
     disk::{Disk, SessionRemoval, SessionWrites},
     flow::{ByteRoom, Outbox},
-    identity::Owner,
+    identity::OwnerKind,
     observe::{Observer, events},
     upstream::{Failure, NativeTasks, UpstreamGuard, UpstreamSession},
     wire::{Message, Version, params::requested},
@@ -151,7 +151,7 @@ impl Session {
     /// Returns whether the session itself is the owner of its tasks, so that they end with it.
     #[must_use]
     pub fn owns_tasks(&self) -> bool {
-        matches!(self.caller.owner, Owner::Session(_))
+        matches!(self.caller.owner.kind(), OwnerKind::Session(_))
     }
 
     /// Returns whether plain calls of the client may become jobs: it has declared no tasks.

@@ -14,7 +14,7 @@ use crate::{
     config::UpstreamId,
     disk::{self, Disk, SessionWrites},
     flow::{ByteRoom, Capacity},
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     limit::Accounts,
     observe::Observer,
     upstream::{SavedUpstream, Upstream, UpstreamSession},
@@ -83,8 +83,8 @@ impl SavedSession {
         let SessionRestoring { capacity, max_streams, accounts, disk, now, max_idle, observer } = *with;
         let id = row.id;
         let owner = match &self.principal {
-            Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: name.as_str().into() },
-            None => Owner::Session(id),
+            Some(name) => Owner::principal(upstream.id.clone(), name.as_str().into()),
+            None => Owner::session(id),
         };
         let who = observer.who(self.principal.as_deref(), id, &upstream.id);
         let (account, client) = (accounts.of(&owner), self.server.client);
@@ -115,9 +115,9 @@ impl Session {
     pub(super) fn form(&self) -> (Vec<u8>, u64) {
         let server = self.upstream_session.saved();
         let next = server.next;
-        let principal = match &self.caller.owner {
-            Owner::Principal { name, .. } => Some(name.to_string()),
-            Owner::Session(_) | Owner::Anyone { .. } => None,
+        let principal = match self.caller.owner.kind() {
+            OwnerKind::Principal { name, .. } => Some(name.to_string()),
+            OwnerKind::Session(_) | OwnerKind::Anyone { .. } => None,
         };
         let saved = SavedSession {
             v: FORM,

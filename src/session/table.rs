@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Session, SessionGuard};
 use crate::{
     flow::Tally,
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     observe::{Observer, events},
 };
 
@@ -141,7 +141,7 @@ impl SessionTable {
 
     /// Adds a session without regard to limits.
     fn put_back(&mut self, session: Arc<Session>) {
-        if matches!(session.caller.owner, Owner::Principal { .. }) {
+        if matches!(session.caller.owner.kind(), OwnerKind::Principal { .. }) {
             self.owners.add(&session.caller.owner, 1);
         }
         self.open.insert(session.id, session);

@@ -20,7 +20,7 @@ use crate::{
 /// Returns a session that is the owner of its tasks.
 pub(crate) fn alone() -> Arc<Session> {
     let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
-    let (owner, upstream) = (Owner::Session(id), Upstream::unused("/mcp"));
+    let (owner, upstream) = (Owner::session(id), Upstream::unused("/mcp"));
     let caller = Caller {
         account: Accounts::new(Rates::default()).of(&owner),
         who: observer.who(None, id, &upstream.id),

@@ -299,10 +299,12 @@ impl RunningCalls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::{session, task::state::tests::task};
 
-    const OWNER: Owner = Owner::Session(TaskId::nil());
+    static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::session(TaskId::nil()));
 
     fn added(calls: &RunningCalls) -> (TaskId, bool) {
         let (task, session) = (task(&OWNER), session::alone());
@@ -329,11 +331,11 @@ mod tests {
         let calls = RunningCalls::default();
         let ((before, _), (after, _)) = (added(&calls), added(&calls));
         calls.take(before, true);
-        assert_eq!(calls.close(), [(after, OWNER)]);
+        assert_eq!(calls.close(), [(after, OWNER.clone())]);
         assert!(!added(&calls).1);
         assert_eq!(calls.owners_to_tell(), None, "one runs");
         calls.take(after, true);
-        assert_eq!(calls.owners_to_tell(), Some(vec![ToTell { owner: OWNER, polls: false }]));
+        assert_eq!(calls.owners_to_tell(), Some(vec![ToTell { owner: OWNER.clone(), polls: false }]));
         calls.mark_told(after);
         assert_eq!(calls.owners_to_tell(), Some(vec![]));
     }

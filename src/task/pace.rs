@@ -204,7 +204,7 @@ mod tests {
 
     /// Returns the pace of a call that runs since now, whose task is kept for so many seconds.
     fn pace(tool: &Tool, kept: u64, run_times: SharedRunTimes) -> Pace {
-        let account = Accounts::new(Rates::default()).of(&Owner::Session(uuid::Uuid::nil()));
+        let account = Accounts::new(Rates::default()).of(&Owner::session(uuid::Uuid::nil()));
         let mut pace = Pace::new(tool, 1000 * kept, run_times, &account, Instant::now());
         pace.begin(Instant::now());
         pace
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_person_and_the_model_are_told_how_long_a_call_that_runs_usually_takes() {
-        let owner = Owner::Session(uuid::Uuid::nil());
+        let owner = Owner::session(uuid::Uuid::nil());
         let outlook = Outlook { poll_interval: 1, usual: Some(UsualTime::About(Duration::from_mins(4))) };
         let told = |text: Option<&str>, state| {
             let task = Task { status_message: text.map(Arc::from), state, ..task(&owner) };
@@ -280,7 +280,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_waits_for_its_turn_is_polled_ever_more_seldom() {
-        let account = Accounts::new(Rates::default()).of(&Owner::Session(uuid::Uuid::nil()));
+        let account = Accounts::new(Rates::default()).of(&Owner::session(uuid::Uuid::nil()));
         let pace = Pace::new(&Tool::default(), 3_600_000, Arc::default(), &account, Instant::now());
         assert_eq!((interval(&pace), pace.outlook(1.0, Instant::now()).usual), (500, None));
         tokio::time::advance(Duration::from_secs(80)).await;

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     config::{self, UpstreamId},
     flow::Capacity,
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     limit::{Accounts, Admission, ToolId},
     observe::{Who, events},
     session::{Caller, Sessions},
@@ -180,7 +180,7 @@ impl Engine {
     /// Returns the owners whose tasks no client can ask for, whether they have ended or not: their sessions are gone.
     async fn orphans(&self, with: &Restoring<'_>) -> Result<HashSet<Owner>, Unavailable> {
         let is_there = |id| with.set_aside.contains_key(&id) || with.sessions.get(id, |_| true).is_some();
-        let is_orphan = |owner: &Owner| matches!(*owner, Owner::Session(id) if !is_there(id));
+        let is_orphan = |owner: &Owner| matches!(*owner.kind(), OwnerKind::Session(id) if !is_there(id));
         let owners = self.owners().await?.into_iter();
         Ok(owners.map(|(owner, _)| owner).filter(is_orphan).collect())
     }

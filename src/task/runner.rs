@@ -16,7 +16,7 @@ use super::{
 use crate::{
     config::Tool,
     flow::Item,
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     limit::{Admission, ToolId, ToolLimits},
     observe::events,
     session::Caller,
@@ -251,7 +251,7 @@ impl Runner {
         round.answered().await?;
         // If the task has no known owner, anyone with its id can answer: that must not change whose credential the call
         // has.
-        let may_renew = !matches!(self.owner(), Owner::Anyone { .. });
+        let may_renew = !matches!(self.owner().kind(), OwnerKind::Anyone { .. });
         running.session.get().retry(&mut running.call, &round, may_renew, self.max_answer())
     }
 

@@ -280,7 +280,7 @@ pub(super) mod tests {
         [State::Ended(Ending::Result), State::Ended(Ending::Error), State::Ended(Ending::Cancelled)];
 
     pub(in crate::task) fn owner() -> Owner {
-        Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
+        Owner::principal("/mcp".into(), "ann".into())
     }
 
     #[test]

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn watches_are_counted_for_a_task_for_an_owner_and_in_all_and_then_forgotten() {
         let wakes = Wakes::new(MaxWaiters { task: 1, owner: 2, all: 3 });
-        let [ann, bob] = ["ann", "bob"].map(|name| Owner::Principal { upstream: "/mcp".into(), name: name.into() });
+        let [ann, bob] = ["ann", "bob"].map(|name| Owner::principal("/mcp".into(), name.into()));
         let watch = |owner: &Owner, id| wakes.watch(owner, Uuid::from_u128(id));
         let first = watch(&ann, 1).expect("room");
         assert_eq!(watch(&ann, 1).err(), Some(WaitLimit::Task(1)));
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn a_task_whose_last_two_watches_end_at_once_is_forgotten() {
         let wakes = Wakes::new(MaxWaiters { task: 2, owner: 2, all: 2 });
-        let (owner, id) = (Owner::Anyone { upstream: "/mcp".into() }, Uuid::from_u128(1));
+        let (owner, id) = (Owner::anyone("/mcp".into()), Uuid::from_u128(1));
         let both = Barrier::new(2);
         for _ in 0..10_000 {
             let watches = [(); 2].map(|()| wakes.watch(&owner, id).expect("room"));

@@ -3,7 +3,7 @@
 use aws_lc_rs::{constant_time::verify_slices_are_equal, hmac};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 
-use crate::identity::Owner;
+use crate::identity::{Owner, OwnerKind};
 
 /// How many bytes of HMAC-SHA256 seal a cursor.
 const SEAL: usize = 16;
@@ -47,17 +47,17 @@ impl Cursors {
     fn tag(&self, owner: &Owner, place: [u8; 8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.key));
         context.update(&place);
-        match owner {
-            Owner::Session(id) => {
+        match owner.kind() {
+            OwnerKind::Session(id) => {
                 context.update(b"session");
                 context.update(id.as_bytes());
             }
             // Nothing lists the tasks of these.
-            Owner::Anyone { upstream } => {
+            OwnerKind::Anyone { upstream } => {
                 context.update(b"anyone");
                 context.update(upstream.as_str().as_bytes());
             }
-            Owner::Principal { upstream, name } => {
+            OwnerKind::Principal { upstream, name } => {
                 context.update(b"principal");
                 let path = upstream.as_str().as_bytes();
                 context.update(&path.len().to_be_bytes());
@@ -78,15 +78,15 @@ mod tests {
     #[test]
     fn a_cursor_is_good_for_its_owner_its_key_and_as_it_is_only() {
         let cursors = Cursors::new(&[1; 32]);
-        let ann = Owner::Principal { upstream: "/mcp".into(), name: "ann".into() };
+        let ann = Owner::principal("/mcp".into(), "ann".into());
         let cursor = cursors.seal(&ann, 7);
         assert_eq!(cursors.open(&ann, &cursor), Some(7));
         assert_eq!(Cursors::new(&[1; 32]).open(&ann, &cursor), Some(7), "after a restart");
         assert_eq!(Cursors::new(&[2; 32]).open(&ann, &cursor), None, "another key");
         for other in [
-            Owner::Principal { upstream: "/other".into(), name: "ann".into() },
-            Owner::Principal { upstream: "/mcp".into(), name: "anna".into() },
-            Owner::Session(Uuid::nil()),
+            Owner::principal("/other".into(), "ann".into()),
+            Owner::principal("/mcp".into(), "anna".into()),
+            Owner::session(Uuid::nil()),
         ] {
             assert_eq!(cursors.open(&other, &cursor), None);
         }

@@ -250,8 +250,8 @@ impl Modern {
         };
         drop(params);
         let owner = match &principal {
-            Some(name) => Owner::Principal { upstream: upstream.id.clone(), name: Arc::clone(name) },
-            None => Owner::Anyone { upstream: upstream.id.clone() },
+            Some(name) => Owner::principal(upstream.id.clone(), Arc::clone(name)),
+            None => Owner::anyone(upstream.id.clone()),
         };
         let account = accounts.of(&owner);
         let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));

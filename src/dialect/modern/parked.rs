@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn an_owner_has_a_bounded_number_of_parked_calls_each_of_which_is_found_once() {
-        let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
+        let (parking, owner) = (Arc::<Parking>::default(), Owner::anyone("/mcp".into()));
         let mut places: Vec<_> = (0..MAX_PER_OWNER).map(|_| parking.place(&owner).expect("room")).collect();
         assert!(parking.place(&owner).is_none());
         let _retried = places[0].park(None, Vec::new());
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn a_call_whose_retry_is_not_admitted_or_has_an_invalid_answer_stays_parked() {
-        let (parking, owner) = (Arc::<Parking>::default(), Owner::Anyone { upstream: "/mcp".into() });
+        let (parking, owner) = (Arc::<Parking>::default(), Owner::anyone("/mcp".into()));
         let mut place = parking.place(&owner).expect("room");
         let _retried = place.park(None, vec![("key".to_owned(), Method::ListRoots)]);
         let (call, none) = (place.call(), HashMap::new());

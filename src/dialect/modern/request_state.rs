@@ -9,7 +9,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use uuid::Uuid;
 
 use crate::{
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     wire::{Message, object::Members},
 };
 
@@ -107,7 +107,7 @@ impl Bound {
             context.update(bytes);
         };
         part(format!("{owner:?}").as_bytes());
-        if let (Owner::Anyone { .. }, Some(credential)) = (owner, credential) {
+        if let (OwnerKind::Anyone { .. }, Some(credential)) = (owner.kind(), credential) {
             part(credential);
         }
         part(request.method_name().as_bytes());
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn owner(name: &str, upstream: &str) -> Owner {
-        Owner::Principal { upstream: upstream.into(), name: name.into() }
+        Owner::principal(upstream.into(), name.into())
     }
 
     const CALL: &str = r#"{"name":"tool","arguments":{"a": 1},"_meta":{"x":1}}"#;
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(opened(&ann, "tools/call", &retry.replace("tool\"", "tools\"")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace(":1", ":2")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace("{\"requestState", "{\"more\":1,\"requestState")), None);
-        let anyone = Owner::Anyone { upstream: "/mcp".into() };
+        let anyone = Owner::anyone("/mcp".into());
         let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
         assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
         let after_a_restart = Seals::new(&[1; 32]);

@@ -82,10 +82,10 @@ mod tests {
 
     #[test]
     fn an_owner_has_a_bounded_number_of_subscriptions() {
-        let (subscriptions, owner) = (Arc::<Subscriptions>::default(), Owner::Anyone { upstream: "/mcp".into() });
+        let (subscriptions, owner) = (Arc::<Subscriptions>::default(), Owner::anyone("/mcp".into()));
         let open: Vec<_> = (0..MAX_PER_OWNER).map(|_| subscriptions.begin(&owner).expect("room")).collect();
         assert!(subscriptions.begin(&owner).is_err());
-        assert!(subscriptions.begin(&Owner::Anyone { upstream: "/two".into() }).is_ok());
+        assert!(subscriptions.begin(&Owner::anyone("/two".into())).is_ok());
         drop(open);
         assert!(subscriptions.begin(&owner).is_ok());
         assert!(subscriptions.counts.lock().owners.is_empty());

@@ -138,7 +138,7 @@ mod tests {
         let clock = Clock::start();
         let store = MemoryStore::new(MaxKept::of_tasks(1, 1), clock, Arc::default());
         let engine = Engine::start(Arc::new(store), clock, unlimited(), Arc::default());
-        let (owner, task) = (crate::identity::Owner::Anyone { upstream: "/mcp".into() }, TaskId::new_v4());
+        let (owner, task) = (crate::identity::Owner::anyone("/mcp".into()), TaskId::new_v4());
         let watched = || {
             let watch = engine.watch(&owner, task).expect("room");
             Watched { watch, task, is_news: false, runs: true, again_at: None }

@@ -7,7 +7,7 @@ use super::{
     words::{self, JobFacts},
 };
 use crate::{
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     limit::FailedLookup,
     observe::events,
     session::Caller,
@@ -119,7 +119,7 @@ impl JobTools {
     /// Lists the last jobs of a caller: those that run, and those that have ended.
     pub(super) async fn list(&self, place: &JobPlace) -> Told {
         let owner = &place.caller.owner;
-        if let Owner::Anyone { .. } = owner {
+        if let OwnerKind::Anyone { .. } = owner.kind() {
             return Told::failed(format!(
                 "taskgate does not know who asks, so it lists no jobs. The answer to a call that became a job has told its \
                  id: call {}.",
@@ -189,7 +189,7 @@ impl JobTools {
             }
             FailedLookup::Refused(limit) => return Told::failed(limit.to_string()),
         }
-        let listed = !matches!(place.caller.owner, Owner::Anyone { .. });
+        let listed = !matches!(place.caller.owner.kind(), OwnerKind::Anyone { .. });
         Told::failed(words::unknown(&excerpt(given), listed.then_some(place.names)))
     }
 

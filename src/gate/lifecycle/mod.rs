@@ -19,7 +19,7 @@ use crate::{
     disk::{Disk, SessionRemoval},
     flow::Capacity,
     gate::refuse::Refusal,
-    identity::{Identity, Owner, Principal},
+    identity::{Identity, Owner, OwnerKind, Principal},
     limit::Accounts,
     observe::Observer,
     session::{Full, Session, SessionGuard, Sessions},
@@ -78,9 +78,9 @@ impl Lifecycle {
     ) -> Result<SessionGuard, Refusal> {
         let is_theirs = |session: &Session| {
             session.caller.upstream.id == *upstream
-                && match &session.caller.owner {
-                    Owner::Session(_) | Owner::Anyone { .. } => principal.is_none(),
-                    Owner::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
+                && match session.caller.owner.kind() {
+                    OwnerKind::Session(_) | OwnerKind::Anyone { .. } => principal.is_none(),
+                    OwnerKind::Principal { name, .. } => principal.is_some_and(|principal| principal.name == *name),
                 }
         };
         self.sessions.get(id, is_theirs).ok_or_else(|| self.unknown())
@@ -161,10 +161,12 @@ impl Lifecycle {
     pub async fn end_idle(&self, idle: Duration) {
         for session in self.sessions.idle(idle) {
             let still_idle = || session.idle() >= idle;
-            let released = match session.caller.owner {
-                Owner::Session(_) => self.engine.release(&session, still_idle).await,
+            let released = match session.caller.owner.kind() {
+                OwnerKind::Session(_) => self.engine.release(&session, still_idle).await,
                 // Its tasks do not need it.
-                Owner::Principal { .. } | Owner::Anyone { .. } => session.refuse_tasks(async { still_idle() }).await,
+                OwnerKind::Principal { .. } | OwnerKind::Anyone { .. } => {
+                    session.refuse_tasks(async { still_idle() }).await
+                }
             };
             if released {
                 drop(self.end(&session, HeaderMap::new(), "idle").await);
@@ -178,7 +180,7 @@ impl Lifecycle {
     /// seconds.
     pub async fn tick(&self, identity: &Identity) {
         for session in self.sessions.all() {
-            if let Owner::Principal { upstream, name } = &session.caller.owner
+            if let OwnerKind::Principal { upstream, name } = session.caller.owner.kind()
                 && identity.has_refused(upstream, name)
             {
                 drop(self.end(&session, HeaderMap::new(), "token refused").await);

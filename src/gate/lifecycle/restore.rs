@@ -14,7 +14,7 @@ use super::Lifecycle;
 use crate::{
     config::UpstreamId,
     disk::{self, Unavailable},
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     session::{SavedSession, Session, SessionRestoring},
     task::{Restored, Restoring, TaskWriter},
     upstream::Upstream,
@@ -121,7 +121,7 @@ impl Lifecycle {
     /// Returns whether a session that is not restored would have ended as idle: without tasks of its own that are kept.
     async fn is_over(&self, row: &disk::SavedSession, now: u64, idle: Duration) -> bool {
         let unused = Duration::from_millis(now.saturating_sub(row.used_at));
-        unused >= idle && !self.engine.has_tasks(&Owner::Session(row.id)).await
+        unused >= idle && !self.engine.has_tasks(&Owner::session(row.id)).await
     }
 
     /// Tells the operator which upstreams are not configured though the file has sessions or tasks of them.
@@ -136,9 +136,9 @@ impl Lifecycle {
         }
         let owners = self.engine.owners().await.map_err(|why| Unavailable(why.0))?;
         for (owner, tasks) in &owners {
-            let id = match owner {
-                Owner::Session(session) => set_aside.get(session),
-                Owner::Anyone { upstream } | Owner::Principal { upstream, .. } => Some(upstream),
+            let id = match owner.kind() {
+                OwnerKind::Session(session) => set_aside.get(session),
+                OwnerKind::Anyone { upstream } | OwnerKind::Principal { upstream, .. } => Some(upstream),
             };
             if let Some(id) = id.filter(|id| !upstreams.iter().any(|upstream| upstream.id == **id)) {
                 missing.entry(id.as_str()).or_default().1 += tasks;

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use super::Lifecycle;
 use crate::{
     config::UpstreamId,
-    identity::Owner,
+    identity::{Owner, OwnerKind},
     session::{Full, Session, SessionRoom, UnusedSession},
     upstream::{Failure, Upstream, Vacancy},
 };
@@ -23,7 +23,7 @@ impl Lifecycle {
         upstream: &UpstreamId,
         principal: Option<&Arc<str>>,
     ) -> Result<SessionRoom<'_>, Full> {
-        let owner = principal.map(|name| Owner::Principal { upstream: upstream.clone(), name: Arc::clone(name) });
+        let owner = principal.map(|name| Owner::principal(upstream.clone(), Arc::clone(name)));
         let full = match self.sessions.room(owner.as_ref()) {
             Ok(room) => return Ok(room),
             Err(full) => full,
@@ -66,7 +66,7 @@ impl Lifecycle {
     /// Returns whether a session can be evicted without losing an acknowledged task.
     async fn has_no_use(&self, unused: &UnusedSession) -> bool {
         let owner = &unused.session.caller.owner;
-        matches!(owner, Owner::Principal { .. }) || !self.engine.has_tasks(owner).await
+        matches!(owner.kind(), OwnerKind::Principal { .. }) || !self.engine.has_tasks(owner).await
     }
 
     fn end_unused(&self, unused: &UnusedSession) {

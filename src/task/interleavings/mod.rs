@@ -113,7 +113,7 @@ struct Setup {
 }
 
 fn owner(number: usize) -> Owner {
-    Owner::Principal { upstream: "/mcp".into(), name: ["ann", "bob"][number % 2].into() }
+    Owner::principal("/mcp".into(), ["ann", "bob"][number % 2].into())
 }
 
 impl Setup {

@@ -80,7 +80,7 @@ contract! {
 }
 
 fn owner(name: &str) -> Owner {
-    Owner::Principal { upstream: "/mcp".into(), name: name.into() }
+    Owner::principal("/mcp".into(), name.into())
 }
 
 async fn add(store: &dyn Store, task: &Task) {

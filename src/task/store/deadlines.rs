@@ -75,7 +75,7 @@ mod tests {
     use std::{
         collections::BTreeSet,
         sync::{
-            Arc,
+            Arc, LazyLock,
             atomic::{AtomicBool, Ordering},
         },
     };
@@ -90,7 +90,7 @@ mod tests {
         },
     };
 
-    const OWNER: Owner = Owner::Session(TaskId::nil());
+    static OWNER: LazyLock<Owner> = LazyLock::new(|| Owner::session(TaskId::nil()));
 
     async fn added(store: &MemoryStore, task: &Task) {
         store.insert(task.clone(), None).await.expect("memory").expect("room");

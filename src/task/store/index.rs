@@ -4,7 +4,6 @@ use std::{
     collections::{BTreeMap, HashMap},
     iter,
     ops::Bound::{Excluded, Unbounded},
-    sync::Arc,
 };
 
 use super::{KeptLimit, MaxKept, PageOrder};
@@ -17,7 +16,7 @@ use crate::{
 /// cache still has.
 #[derive(Debug)]
 pub(super) struct Index<K> {
-    owners: HashMap<Arc<Owner>, Owned>,
+    owners: HashMap<Owner, Owned>,
     tasks: IdMap<Entry<K>>,
     /// The place of the next task.
     next: u64,
@@ -37,8 +36,7 @@ struct Owned {
 /// What a task holds.
 #[derive(Debug)]
 pub(super) struct Entry<K> {
-    /// The same for all tasks of an owner, which may be many.
-    pub owner: Arc<Owner>,
+    pub owner: Owner,
     /// Where it stands among the tasks of its owner.
     pub place: u64,
     /// Bytes of its result.
@@ -65,16 +63,11 @@ impl<K> Index<K> {
             return Err(KeptLimit::TasksPerOwner(max.tasks_per_owner));
         }
         self.full(&task.owner, max).map_or(Ok(()), Err)?;
-        let (owner, place) = (self.shared(&task.owner), self.next);
+        let (owner, place) = (task.owner.clone(), self.next);
         self.next += 1;
-        self.owners.entry(Arc::clone(&owner)).or_default().tasks.insert(place, task.id);
+        self.owners.entry(owner.clone()).or_default().tasks.insert(place, task.id);
         self.tasks.insert(task.id, Entry { owner, place, bytes: 0, expires: task.expires, kept });
         Ok(place)
-    }
-
-    /// Returns an owner for the entry of a task: the one that the other tasks of this owner have, if there are any.
-    pub(super) fn shared(&self, owner: &Owner) -> Arc<Owner> {
-        self.owners.get_key_value(owner).map_or_else(|| Arc::new(owner.clone()), |(shared, _)| Arc::clone(shared))
     }
 
     /// Returns the limit on bytes of results that `owner` has reached, if any.
@@ -103,7 +96,7 @@ impl<K> Index<K> {
 
     /// Returns the entry of a task of `owner`.
     pub(super) fn owned(&self, owner: &Owner, id: TaskId) -> Option<&Entry<K>> {
-        self.tasks.get(&id).filter(|entry| *entry.owner == *owner)
+        self.tasks.get(&id).filter(|entry| entry.owner == *owner)
     }
 
     /// Returns the entry of a task, to change what the store keeps of it.
@@ -115,7 +108,7 @@ impl<K> Index<K> {
     pub(super) fn restore(&mut self, id: TaskId, entry: Entry<K>) -> bool {
         self.bytes += entry.bytes;
         self.next = self.next.max(entry.place + 1);
-        let owned = self.owners.entry(Arc::clone(&entry.owner)).or_default();
+        let owned = self.owners.entry(entry.owner.clone()).or_default();
         owned.bytes += entry.bytes;
         owned.tasks.insert(entry.place, id).is_none() & self.tasks.insert(id, entry).is_none()
     }
@@ -175,7 +168,7 @@ impl<K> Index<K> {
 
     /// Returns who has tasks, and how many.
     pub(super) fn owners(&self) -> Vec<(Owner, usize)> {
-        self.owners.iter().map(|(owner, owned)| (Owner::clone(owner), owned.tasks.len())).collect()
+        self.owners.iter().map(|(owner, owned)| (owner.clone(), owned.tasks.len())).collect()
     }
 
     /// Returns whether `owner` has any task.

@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn owner(name: &str) -> Owner {
-        Owner::Principal { upstream: "/mcp".into(), name: name.into() }
+        Owner::principal("/mcp".into(), name.into())
     }
 
     #[tokio::test]

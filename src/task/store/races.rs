@@ -24,7 +24,7 @@ use crate::{
 const ROUNDS: usize = 300;
 
 fn owner() -> Owner {
-    Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
+    Owner::principal("/mcp".into(), "ann".into())
 }
 
 /// Returns the answer of the store in memory, which never waits.

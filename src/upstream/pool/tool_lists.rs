@@ -38,7 +38,7 @@ mod tests {
     use crate::{identity::Owner, wire::ClientCapabilities};
 
     fn key(name: usize) -> PoolKey {
-        let owner = Owner::Principal { upstream: "/mcp".into(), name: name.to_string().into() };
+        let owner = Owner::principal("/mcp".into(), name.to_string().into());
         PoolKey::new(owner, ClientCapabilities::default(), &HeaderMap::new())
     }
 

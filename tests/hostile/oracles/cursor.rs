@@ -59,7 +59,7 @@ impl House {
         let engine = runtime.block_on(async { Engine::start(Arc::clone(&store) as _, clock, limits, Arc::default()) });
         let mut house = Self { runtime, legacy: Legacy::new(engine, &[7; 32]), owners: Vec::new() };
         for name in ["ann", "bob"] {
-            let owner = Owner::Principal { upstream: "/mcp".into(), name: name.into() };
+            let owner = Owner::principal("/mcp".into(), name.into());
             for _ in 0..TASKS {
                 house.runtime.block_on(store.insert(task(&owner), None)).expect("memory").expect("room");
             }

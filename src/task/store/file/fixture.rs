@@ -46,7 +46,7 @@ fn id(number: u128) -> TaskId {
 }
 
 fn owner() -> Owner {
-    Owner::Principal { upstream: "/mcp".into(), name: "ann".into() }
+    Owner::principal("/mcp".into(), "ann".into())
 }
 
 fn session() -> SavedSession {

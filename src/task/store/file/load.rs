@@ -23,7 +23,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
         let mut index = tasks.index.lock();
         rows::all(connection, seals, |place, task, result| {
             let (bytes, expires, id, owner) =
-                (result.as_ref().map_or(0, |result| result.bytes), task.expires, task.id, index.shared(&task.owner));
+                (result.as_ref().map_or(0, |result| result.bytes), task.expires, task.id, task.owner.clone());
             if let Some(result) = &result {
                 tasks.skip_results(result.number);
                 used.extend(result.pieces());

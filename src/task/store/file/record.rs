@@ -224,7 +224,7 @@ mod tests {
             let [created_at, last_updated_at, ttl, keep, poll_interval, expires] = times;
             let task = Task {
                 id: uuid::Uuid::new_v4(),
-                owner: Owner::Session(uuid::Uuid::new_v4()),
+                owner: Owner::session(uuid::Uuid::new_v4()),
                 tool: tool.into(),
                 state: states[state],
                 status_message: message.map(Arc::from),

@@ -243,7 +243,7 @@ async fn where_the_file_may_not_grow_new_tasks_are_refused_and_ends_wait_for_roo
     assert!(store.end(&owner(), tasks[0].id).await.expect("available").is_some());
     assert_eq!(store.get(&owner(), tasks[kept].id).await.expect("available").expect("kept").state, State::Working);
     // As soon as something has expired there is room again, without a restart.
-    store.remove_all(&Owner::Session(TaskId::nil())).await.expect("nothing to do");
+    store.remove_all(&Owner::session(TaskId::nil())).await.expect("nothing to do");
     let expired = store.expire(u64::MAX).await.expect("memory");
     assert_eq!(expired.len(), tasks.len());
     let again = task(&owner());
