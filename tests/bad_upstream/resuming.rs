@@ -107,8 +107,28 @@ async fn an_answer_that_makes_no_progress_is_resumed_at_most_ten_times() {
     ] {
         house.bad.on_call(tool, vec![stream(), prime(tool, 1), Step::Close]);
         house.bad.on_resume(tool, vec![fruitless]);
-        house.fails(tool, &["before the response", "resumed 10 times without a new event"]).await;
+        house.fails(tool, &["before the response", "10 attempts to resume it have brought no new event"]).await;
         assert_eq!(numbers(&house, tool), ["1"; 20], "{tool}");
+    }
+    house.still_works().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_resumed_when_its_server_is_back_that_was_away_for_half_a_minute() {
+    let house = House::new().await;
+    for (tool, away) in [
+        ("no connection", Step::Close),
+        ("502", Step::Whole("502 Bad Gateway", String::new())),
+        ("503", Step::Whole("503 Service Unavailable", String::new())),
+        ("504", Step::Whole("504 Gateway Timeout", String::new())),
+    ] {
+        let prime = chunk(&format!("id: {tool}/$ID/1\nretry: 1000\ndata: \n\n"));
+        house.bad.on_call(tool, vec![stream(), prime, Step::Close]);
+        house.bad.on_resume(tool, [vec![vec![away]; 4], vec![vec![stream(), event(DONE), end()]]].concat());
+        let began = tokio::time::Instant::now();
+        house.succeeds(tool).await;
+        // A plain call and a task.
+        assert!(began.elapsed() > Duration::from_secs(30), "{tool}: {:?}", began.elapsed());
     }
     house.still_works().await;
 }

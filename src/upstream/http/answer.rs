@@ -21,7 +21,7 @@ use crate::{
     wire::sse::Decoder,
 };
 
-/// How often in a row a broken answer is resumed without a new event.
+/// How many attempts in a row to resume a broken answer may bring no new event.
 const RESUME_ATTEMPTS: u32 = 10;
 /// Why an answer is resumed that an earlier process has begun to read.
 const PROCESS_ENDED: &str = "the process of taskgate that had begun to read it ended";
@@ -41,10 +41,8 @@ enum StreamEnd {
 /// What the server answered to the request for the rest of an answer.
 enum Reopened {
     Stream(AnswerBody),
-    /// No connection could be made.
-    Unreachable,
-    /// The server refuses the request now, and may take it later.
-    Busy,
+    /// No connection could be made, or the request is refused now and may be taken later.
+    Away,
     /// The server takes the request and does not answer.
     Silent,
 }
@@ -116,7 +114,7 @@ impl HttpSession {
             while body.is_none() {
                 fruitless += 1;
                 if fruitless > RESUME_ATTEMPTS {
-                    let why = format!("{why}; it was resumed {RESUME_ATTEMPTS} times without a new event");
+                    let why = format!("{why}; {RESUME_ATTEMPTS} attempts to resume it have brought no new event");
                     return Err(Failure::Incomplete(why));
                 }
                 sleep(wait).await;
@@ -126,8 +124,7 @@ impl HttpSession {
                         self.inbound.exchanges.streams(number);
                         body = Some(stream);
                     }
-                    Reopened::Unreachable => wait = pause(&decoder),
-                    Reopened::Busy => wait = backed_off(&decoder, fruitless),
+                    Reopened::Away => wait = backed_off(&decoder, fruitless),
                     Reopened::Silent => {
                         silence.lasted();
                         (fruitless, wait) = (0, after_silence(&decoder));
@@ -171,13 +168,11 @@ impl HttpSession {
     async fn reopen(&self, resumption: &HeaderValue, headers: &HeaderMap, why: &str) -> Result<Reopened, Failure> {
         let mut headers = headers.clone();
         headers.insert(LAST_EVENT_ID, resumption.clone());
-        let Ok(response) = self.get(headers).await else { return Ok(Reopened::Unreachable) };
+        let Ok(response) = self.get(headers).await else { return Ok(Reopened::Away) };
         let status = response.status();
         if !status.is_success() {
-            // A server answers 409 that has not noticed the end of the earlier stream.
-            let busy = matches!(status, StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS);
-            if busy || (why == SILENT && status.is_server_error()) {
-                return Ok(Reopened::Busy);
+            if is_for_now(status) || (why == SILENT && status.is_server_error()) {
+                return Ok(Reopened::Away);
             }
             return Err(match self.refusal(response).await {
                 Failure::SessionLost => Failure::SessionLost,
@@ -191,4 +186,17 @@ impl HttpSession {
         }
         Ok(Reopened::Stream(response.into_body()))
     }
+}
+
+/// Returns whether a server may take later what it refuses so. A server answers 409 that has not noticed the end of the
+/// earlier stream, and a gateway one of the last three for a server that is away.
+fn is_for_now(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::CONFLICT
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
