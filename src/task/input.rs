@@ -103,12 +103,15 @@ impl Engine {
         // The answer is passed on even if the client disconnects now.
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
-            engine.settle(&caller.owner, *task).await;
-            if let Err(failure) = deliver(upstream_session, reply, headers).await {
-                engine.report_not_taken(&question.call, &failure);
-                let text = format!("The client's answer could not be passed on: {failure}");
-                let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
-            }
+            let delivering = async {
+                if let Err(failure) = deliver(upstream_session, reply, headers).await {
+                    engine.report_not_taken(&question.call, &failure);
+                    let text = format!("The client's answer could not be passed on: {failure}");
+                    let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
+                }
+            };
+            // The server does not wait for the store.
+            tokio::join!(biased; engine.settle(&caller.owner, *task), delivering);
         });
         // A slow server must not hold the client up.
         let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;
@@ -154,11 +157,11 @@ impl Engine {
     /// Gives up a question that the client has not answered in time, and tells the server so.
     async fn give_up(self: &Arc<Self>, question: Uuid, input_timeout: Duration, headers: &HeaderMap) {
         let Some(question) = self.desk.give_up(question) else { return };
-        self.settle(&question.call.caller.owner, question.call.task).await;
+        let (owner, task) = (question.call.caller.owner.clone(), question.call.task);
         let limit = humantime::format_duration(input_timeout);
         let why = format!("The client did not answer within input_timeout = {limit}");
         let reply = question_refusal(&question.raw_id, why);
-        self.reply(question.call, reply, headers.clone()).await;
+        tokio::join!(biased; self.settle(&owner, task), self.reply(question.call, reply, headers.clone()));
     }
 
     /// Puts a task into the state that follows from its open questions.

@@ -72,7 +72,12 @@ impl Runner {
             return std::future::pending().await;
         }
         // It waits for the store: sent without that, it could run again in a later process.
-        matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)))
+        let noted = matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)));
+        if noted && engine.cancelling.lock().contains(&self.id) {
+            // Its client has cancelled it, and the runner stops when the store has taken that too.
+            return std::future::pending().await;
+        }
+        noted
     }
 
     /// Finds out whether a call that an earlier process has not sent can be sent in the session of its client. If that

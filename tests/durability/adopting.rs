@@ -12,31 +12,34 @@ use crate::{
         shim::{CHANGES, Fault, Shim},
         soon,
     },
-    modern_client::{Modern, TASKS},
+    modern_client::Modern,
 };
 
 /// How long a sync takes on a disk that hangs.
 const HANGS: Duration = Duration::from_secs(6);
 
+/// A call that becomes something else twice would use up more.
+const ONE_CREATION: &str = "rate.creations = \"1/h\"\n";
+
 /// taskgate on a watched disk.
-struct House {
-    upstream: Upstream,
-    shim: Shim,
+pub(crate) struct House {
+    pub(crate) upstream: Upstream,
+    pub(crate) shim: Shim,
     _folder: TempDir,
     running: Binary,
-    url: String,
+    pub(crate) url: String,
 }
 
 impl House {
     async fn open() -> Self {
-        Self::with("").await
+        Self::with(ONE_CREATION).await
     }
 
-    async fn with(more: &str) -> Self {
+    pub(crate) async fn with(more: &str) -> Self {
         let (upstream, shim, folder) = (Upstream::sse().await, Shim::new(), TempDir::new().unwrap());
         let (config, store) = (folder.path().join("config.toml"), shim.store());
         let text = format!(
-            "tasks.heartbeat = \"40ms\"\ntasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\nrate.creations = \"1/h\"\n{more}[[upstream]]\nurl = \"{}\"\n",
+            "tasks.heartbeat = \"40ms\"\ntasks.task_after = \"80ms\"\ntasks.job_after = \"80ms\"\n{more}[[upstream]]\nurl = \"{}\"\n",
             upstream.url()
         );
         std::fs::write(&config, text).unwrap();
@@ -116,7 +119,7 @@ async fn a_call_of_a_client_with_tasks_becomes_one_when_the_disk_works_again() {
 
 #[tokio::test]
 async fn a_call_keeps_its_turn_while_the_disk_does_not_take_its_task() {
-    let house = House::with("tasks.max_running = 1\n").await;
+    let house = House::with(&format!("{ONE_CREATION}tasks.max_running = 1\n")).await;
     house.shim.fail_all(CHANGES, Fault::Broken);
     let client = Modern::with_tasks(&house.url);
     let caller = client.clone();
@@ -239,34 +242,4 @@ async fn a_session_can_be_ended_whose_call_lost_its_connection_while_the_disk_hu
     house.shim.delay(0, 0);
     assert_eq!(soon(host.delete()).await.status, 200);
     house.no_task_runs().await;
-}
-
-#[tokio::test]
-async fn a_task_works_again_whose_question_was_answered_while_the_disk_wrote_that_it_waits_for_input() {
-    let users = "auth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
-    let house = House::with(users).await;
-    let capabilities = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
-    let client = Modern { http: Client::new(&house.url).with("x-user", "ann"), capabilities };
-    let (task, slow) = {
-        let client = client.clone();
-        let calling = tokio::spawn(async move { client.call("slow").await });
-        let slow = house.upstream.held("slow").await.sse();
-        (soon(calling).await.unwrap(), slow)
-    };
-    let id = task["taskId"].as_str().unwrap();
-    let session = Client::new(&house.url).with("x-user", "ann").initialize("2025-11-25", json!({})).await;
-    let before = session.get(id).await;
-    house.shim.delay(2000, 0);
-    let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
-    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": params });
-    slow.event(&question.to_string()).await;
-    let asked = client.until(id, "input_required").await;
-    assert_eq!(session.get(id).await, before, "the disk has not written it");
-    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
-    let answers = json!({ key: { "action": "accept", "content": {} } });
-    client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
-    house.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
-    house.shim.delay(0, 0);
-    let works = |told: &Value| told["status"] == "working" && told["lastUpdatedAt"] != before["lastUpdatedAt"];
-    session.until_task(id, works).await;
 }

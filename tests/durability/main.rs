@@ -17,6 +17,7 @@ mod misbehaving;
 #[path = "../modern/client.rs"]
 #[allow(dead_code, reason = "these tests use a part of it")]
 mod modern_client;
+mod outage;
 mod people;
 mod power;
 mod refused;
