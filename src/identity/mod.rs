@@ -4,6 +4,7 @@
 mod bearer;
 mod certificate;
 mod claims;
+mod credentials;
 mod denied;
 mod identified;
 mod identify;
@@ -20,6 +21,7 @@ mod trusted;
 mod written_owner;
 
 pub use certificate::Certificate;
+pub use credentials::{credentials, digest_of_credentials, is_credential};
 pub use denied::Denied;
 pub use identified::Identified;
 pub use identify::{Evidence, Identity};

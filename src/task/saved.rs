@@ -7,12 +7,13 @@
 use std::fmt::Display;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use crate::{
+    identity::is_credential,
     observe::Who,
     upstream::SavedUpstream,
     wire::{ClientCapabilities, Message},
@@ -101,6 +102,7 @@ pub(super) struct CallFacts<'a> {
 impl CallHead {
     /// Returns the head of a call that was not sent.
     pub(super) fn of(facts: &CallFacts<'_>) -> Self {
+        // Only a store that seals keeps credentials.
         let kept = |name: &&HeaderName| facts.seals || !is_credential(name);
         let headers = facts.headers.iter().filter(|(name, _)| kept(name));
         let headers: Vec<_> = headers.map(|(name, value)| (name.to_string(), to_text(value.as_bytes()))).collect();
@@ -216,16 +218,10 @@ fn to_text(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-/// What the names of headers with credentials have in them.
-const SECRETS: &str = "auth token secret key password credential cookie session signature jwt assertion oidc";
-
-/// Returns whether a header may prove who the client is. Only a store that seals keeps it.
-fn is_credential(name: &HeaderName) -> bool {
-    *name == header::AUTHORIZATION || SECRETS.split(' ').any(|secret| name.as_str().contains(secret))
-}
-
 #[cfg(test)]
 mod tests {
+    use http::header;
+
     use super::*;
     use crate::{observe::Observer, task::tiny::request, upstream::SavedLink, wire::Version};
 

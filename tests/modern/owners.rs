@@ -33,6 +33,26 @@ async fn each_owner_and_each_set_of_capabilities_has_a_session_of_its_own() {
 }
 
 #[tokio::test]
+async fn each_credential_has_a_session_of_its_own_in_whatever_header_it_comes() {
+    for header in ["authorization", "cookie", "x-api-key"] {
+        let upstream = Upstream::json().await;
+        let gate = Gate::with(&upstream, "").await;
+        let client = |credential: &str| {
+            let client = Modern::plain(&gate.url);
+            Modern { http: client.http.with(header, credential).with("x-trace", credential), ..client }
+        };
+        for credential in ["ann", "bob", "ann", "bob"] {
+            client(credential).result("tools/list", json!({})).await;
+        }
+        let seen = upstream.seen();
+        let lists = seen.iter().filter(|seen| seen.rpc() == "tools/list");
+        let sessions: Vec<_> = lists.map(|seen| seen.header("mcp-session-id").to_owned()).collect();
+        assert_eq!(upstream.count("initialize"), 2, "{header}");
+        assert_eq!((&sessions[0], &sessions[1]), (&sessions[2], &sessions[3]), "{header}");
+    }
+}
+
+#[tokio::test]
 async fn a_task_is_its_owners_alone() {
     let upstream = Upstream::sse().await;
     let gate = Gate::with(&upstream, USERS).await;

@@ -233,24 +233,24 @@ async fn a_session_of_one_call_ends_when_taskgate_stops() {
 
 #[tokio::test]
 async fn answers_on_the_get_stream_and_the_end_of_a_session_carry_the_credential_that_opened_it() {
-    for sessions in ["owner", "request"] {
+    for (sessions, header) in [("owner", "authorization"), ("request", "authorization"), ("owner", "x-api-key")] {
         let upstream = Upstream::sse().await;
         let toml = format!("[[upstream]]\nurl = {:?}\nsessions = {sessions:?}\n", upstream.url());
         let gate = Gate::configured(&toml).await;
         let client = Modern::plain(&gate.url);
-        let client = Modern { http: client.http.with("authorization", "Bearer ann"), ..client };
+        let client = Modern { http: client.http.with(header, "Bearer ann"), ..client };
         let calling = tokio::spawn(async move { client.call("slow").await });
         let (slow, stream) = (upstream.held("slow").await, upstream.get_stream().await);
         for asked in ["ping", "unknown"] {
             stream.event(&format!(r#"{{"jsonrpc":"2.0","id":"{asked}","method":"{asked}"}}"#)).await;
             let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == asked).await;
-            assert_eq!(answer.header("authorization"), "Bearer ann", "{asked}");
+            assert_eq!(answer.header(header), "Bearer ann", "{asked}");
         }
         slow.result(r#"{"content":[]}"#);
         soon(calling).await.unwrap();
         gate.stop().await;
         let end = upstream.wait_for(|seen| seen.method == http::Method::DELETE).await;
-        assert_eq!(end.header("authorization"), "Bearer ann", "{sessions}");
+        assert_eq!(end.header(header), "Bearer ann", "{sessions}");
     }
 }
 

@@ -32,7 +32,7 @@ mod writer;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -360,8 +360,7 @@ impl ClientRequest {
 
     /// Returns what a `requestState` for this request is good for.
     fn bound(&self) -> Bound {
-        let credential = self.headers.get(header::AUTHORIZATION).map(http::HeaderValue::as_bytes);
-        Bound::of(&self.caller.owner, credential, &self.message)
+        Bound::of(&self.caller.owner, &self.headers, &self.message)
     }
 
     /// Returns an answer with that raw `result`.

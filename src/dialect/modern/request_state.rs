@@ -6,10 +6,11 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use http::HeaderMap;
 use uuid::Uuid;
 
 use crate::{
-    identity::{Owner, OwnerKind},
+    identity::{Owner, OwnerKind, digest_of_credentials},
     wire::{Message, object::Members},
 };
 
@@ -98,17 +99,20 @@ impl Seals {
 
 impl Bound {
     /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
-    /// Where no name is known, the `credential` that goes on to the server stands for one; elsewhere it may be renewed
+    /// Where no name is known, the credentials that go on to the server stand for one; elsewhere they may be renewed
     /// meanwhile.
-    pub(super) fn of(owner: &Owner, credential: Option<&[u8]>, request: &Message) -> Self {
+    pub(super) fn of(owner: &Owner, headers: &HeaderMap, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let mut part = |bytes: &[u8]| {
             context.update(&(bytes.len() as u64).to_be_bytes());
             context.update(bytes);
         };
+        let owner = owner.kind();
         part(format!("{owner:?}").as_bytes());
-        if let (OwnerKind::Anyone { .. }, Some(credential)) = (owner.kind(), credential) {
-            part(credential);
+        if let OwnerKind::Anyone { .. } = owner
+            && let Some(credentials) = digest_of_credentials(headers)
+        {
+            part(&credentials);
         }
         part(request.method_name().as_bytes());
         if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
@@ -132,6 +136,8 @@ const PER_REQUEST: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
 #[cfg(test)]
 mod tests {
+    use http::{HeaderName, HeaderValue};
+
     use super::*;
 
     fn request(method: &str, params: &str) -> Message {
@@ -149,9 +155,10 @@ mod tests {
     fn a_state_is_good_for_the_retry_of_its_request_alone() {
         let (seals, ann) = (Seals::new(&[1; 32]), owner("ann", "/mcp"));
         let state = Opened { call: Uuid::from_u128(7), expires: 9 };
-        let sealed = seals.seal(state, Bound::of(&ann, None, &request("tools/call", CALL))).expect("sealed");
+        let sealed =
+            seals.seal(state, Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL))).expect("sealed");
         let opened = |owner: &Owner, method: &str, params: &str| {
-            seals.open(&sealed, Bound::of(owner, None, &request(method, params)))
+            seals.open(&sealed, Bound::of(owner, &HeaderMap::new(), &request(method, params)))
         };
         let retry = r#"{"requestState":"s","inputResponses":{},"arguments":{"a":1},"name":"tool"}"#;
         assert_eq!(opened(&ann, "tools/call", retry), Some(Shown::Here(state)));
@@ -162,10 +169,15 @@ mod tests {
         assert_eq!(opened(&ann, "tools/call", &retry.replace(":1", ":2")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace("{\"requestState", "{\"more\":1,\"requestState")), None);
         let anyone = Owner::anyone("/mcp".into());
-        let bound = |token: &[u8]| Bound::of(&anyone, Some(token), &request("tools/call", CALL));
-        assert_ne!(bound(b"one"), bound(b"two"), "without a name the credential stands for one");
+        for credential in ["authorization", "cookie"] {
+            let bound = |text| {
+                let headers = [(HeaderName::from_static(credential), HeaderValue::from_static(text))];
+                Bound::of(&anyone, &headers.into_iter().collect(), &request("tools/call", CALL))
+            };
+            assert_ne!(bound("one"), bound("two"), "without a name the {credential} stands for one");
+        }
         let after_a_restart = Seals::new(&[1; 32]);
-        let bound = Bound::of(&ann, None, &request("tools/call", CALL));
+        let bound = Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL));
         assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));
         assert_eq!(Seals::new(&[2; 32]).open(&sealed, bound), None);
     }
@@ -173,7 +185,7 @@ mod tests {
     #[test]
     fn a_state_that_was_changed_anywhere_is_none() {
         let (seals, ann) = (Seals::new(&[1; 32]), owner("ann", "/mcp"));
-        let bound = Bound::of(&ann, None, &request("tools/call", CALL));
+        let bound = Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL));
         let sealed = seals.seal(Opened { call: Uuid::nil(), expires: 1 }, bound).expect("sealed");
         let bytes = BASE64.decode(&sealed).expect("base64");
         for at in 0..bytes.len() {

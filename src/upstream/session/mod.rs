@@ -22,7 +22,7 @@ use std::{
     time::Duration,
 };
 
-use ::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
+use ::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -39,6 +39,7 @@ use self::{handshake::ending, rounds::Rounds};
 use super::{Exchanges, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::Outbox,
+    identity::credentials,
     wire::{Message, Method},
 };
 
@@ -61,8 +62,8 @@ pub struct UpstreamSession {
     rounds: Option<Arc<Rounds>>,
     /// Whether the server keeps its side for a later process.
     kept: AtomicBool,
-    /// What goes with messages of taskgate's own, where calls of one credential alone are in the session.
-    credential: Option<HeaderValue>,
+    /// The headers of messages of taskgate's own, where calls of the same credentials alone are in the session.
+    credentials: HeaderMap,
 }
 
 /// What a use of a session keeps.
@@ -90,7 +91,7 @@ impl UpstreamSession {
             closing: AtomicBool::new(false),
             rounds: None,
             kept: AtomicBool::new(false),
-            credential: None,
+            credentials: HeaderMap::new(),
         }
     }
 
@@ -99,20 +100,21 @@ impl UpstreamSession {
         Self { rounds: Some(Arc::default()), ..Self::new(inbound, link) }
     }
 
-    /// Keeps the credential of `headers`, with which the session was opened, for messages of taskgate's own.
+    /// Keeps the credentials of `headers`, with which the session was opened, for messages of taskgate's own.
     pub(super) fn opened_with(self, headers: &HeaderMap) -> Self {
-        // Copied, because the header may be a cut of a larger buffer.
-        let copy = headers.get(AUTHORIZATION).and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok());
-        let credential = copy.map(|mut copy| {
+        let mut kept = HeaderMap::new();
+        for (name, value) in credentials(headers) {
+            // Copied, because the header may be a cut of a larger buffer. What came as a header's value is one.
+            let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
             copy.set_sensitive(true);
-            copy
-        });
-        Self { credential, ..self }
+            kept.append(name.clone(), copy);
+        }
+        Self { credentials: kept, ..self }
     }
 
     /// Returns the headers of messages of taskgate's own.
     pub(super) fn headers_of_its_own(&self) -> HeaderMap {
-        self.credential.iter().map(|credential| (AUTHORIZATION, credential.clone())).collect()
+        self.credentials.clone()
     }
 
     /// Returns whether the server is of the modern generation, so that this is no more than the link to it.
