@@ -190,3 +190,14 @@ async fn a_task_of_a_modern_client_is_drained_and_can_be_collected_meanwhile() {
     assert_eq!(client.until(&id, "completed").await["result"]["content"], json!([]));
     soon(stopping).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_call_that_can_become_no_task_is_given_up_after_the_input_timeout_of_its_tool() {
+    let upstream = Upstream::sse().await;
+    let tool = "[upstream.tools.slow]\ninput_timeout = \"100ms\"\n";
+    let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n{tool}", upstream.url())).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    let (_slow, _) = asked(&upstream, &client, &["q1"]).await;
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert!(answer.json()["error"]["message"].as_str().unwrap().contains("input_timeout = 100ms"), "{answer:?}");
+}

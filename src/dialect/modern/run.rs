@@ -119,10 +119,10 @@ impl Modern {
         }
         let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, asks, adoptable.is_some()).await?;
-        // What holds for all tools, which a pattern `*` may set.
-        let tool = request.caller.upstream.policy.tool("*");
-        let (after, input_timeout) =
-            adoptable.as_ref().map_or((Duration::MAX, tool.input_timeout), |it| (it.after(), it.tool.input_timeout));
+        // For what is no tool, what holds for all tools, which a pattern `*` may set.
+        let tool = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall).unwrap_or("*");
+        let input_timeout = request.caller.upstream.policy.tool(tool).input_timeout;
+        let after = adoptable.as_ref().map_or(Duration::MAX, Adoptable::after);
         let (to, from) = pieces(&self.capacity, &self.observer);
         let heartbeat = heartbeat_of(&request, &call);
         let permit = adoptable.as_ref().and_then(Adoptable::permit);
