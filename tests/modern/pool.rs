@@ -88,6 +88,19 @@ async fn a_server_over_http_and_sse_may_refuse_the_question_for_its_generation_i
     }
 }
 
+#[tokio::test]
+async fn a_call_says_that_it_was_not_sent_where_the_server_does_not_know_the_session_that_it_has_just_opened() {
+    let upstream = Upstream::json().await;
+    upstream.hold("notifications/initialized");
+    let gate = Gate::with(&upstream, "").await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.refusal("tools/call", json!({ "name": "echo" })).await });
+    upstream.held("notifications/initialized").await.status(404, &[], "which session?");
+    let (_, code, why) = soon(calling).await.unwrap();
+    assert!(code == -32603 && why.contains("was not sent") && !why.contains("an effect"), "{code} {why}");
+    assert_eq!(upstream.count("echo"), 0);
+}
+
 /// A task at once, and the server before which it runs.
 async fn slow_task() -> (Upstream, Gate, Modern, String) {
     let upstream = Upstream::sse().await;

@@ -19,6 +19,8 @@ use crate::{
 
 /// How long the first call in a session waits for the GET stream.
 const LISTEN_TIMEOUT: Duration = Duration::from_millis(500);
+/// What is wrong where a server does not know a session right after it has opened it. Behind a balancer it is another.
+const FORGOTTEN_AT_ONCE: &str = "it does not know the session that it has just opened; the request was not sent to it";
 
 impl SessionPool {
     pub(super) async fn open(
@@ -145,7 +147,11 @@ impl SessionPool {
         let pooled = self.pooled(session, facts(&answer), |_| Generation::Legacy, room)?;
         let initialized = Message::parse(INITIALIZED.into());
         let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
-        pooled.session.forward(&initialized, headers.clone()).await.map_err(NoSession::failed)?;
+        pooled.session.forward(&initialized, headers.clone()).await.map_err(|failure| match failure {
+            // No call was sent that may have had an effect.
+            Failure::SessionLost => NoSession::failed(Failure::BadAnswer(FORGOTTEN_AT_ONCE.to_owned())),
+            failure => NoSession::failed(failure),
+        })?;
         if waits {
             pooled.session.listening(LISTEN_TIMEOUT).await;
         }
