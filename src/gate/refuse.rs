@@ -7,7 +7,6 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
 use super::Door;
 use crate::{
-    disk::Unavailable,
     identity::{Denied, RefusedHeader},
     observe::{Observer, Who, events},
     session::Full,
@@ -284,12 +283,11 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "session", message)
     }
 
-    /// Refuses with 503 to say that a session has ended for good, as the disk has not taken it yet.
-    pub(super) fn end_not_kept(why: &Unavailable) -> Self {
-        let message = format!(
-            "The session has ended, but the store of sessions is unavailable: {why}. Its removal is tried until it is done; \
-             if taskgate is killed before, the session is there again"
-        );
+    /// Refuses with 503 to say that a session has ended for good, as the disk has not taken it yet. The reason names
+    /// files of the operator, and is for the log.
+    pub(super) fn end_not_kept() -> Self {
+        let message = "The session has ended, but taskgate cannot reach its store now. Its removal is tried until it is done; \
+                       if taskgate is killed before, the session is there again";
         Self::unavailable("store", message)
     }
 

@@ -92,6 +92,24 @@ async fn a_session_that_its_client_has_ended_while_the_disk_took_nothing_ends_an
 }
 
 #[tokio::test]
+async fn a_client_whose_session_the_disk_does_not_remove_is_told_no_path_and_no_advice_which_the_log_has() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "").await;
+    let client = Client::connect(&house.url).await;
+    let mark = house.folder.path().join("store.db-mark");
+    std::fs::rename(&mark, house.folder.path().join("away")).unwrap();
+    let answer = client.delete().await;
+    assert_eq!(answer.status, 503);
+    let advice = format!("{}\\\" was moved away or removed while it was in use; put it back", mark.display());
+    for told in [mark.to_str().unwrap(), "put it back"] {
+        assert!(!answer.text().contains(told), "{}", answer.text());
+    }
+    let told = house.end(rustix::process::Signal::KILL).await.stderr;
+    let warned = told.lines().find(|line| line.contains("the store of tasks is unavailable"));
+    assert!(warned.is_some_and(|line| line.contains(&advice)), "{told}");
+}
+
+#[tokio::test]
 async fn a_session_that_the_disk_never_took_ends_at_once_and_leaves_nothing_to_remove() {
     let upstream = Upstream::json().await;
     let house = House::before(&upstream.url(), "[server]\nadmin = \"127.0.0.1:0\"\n").await;

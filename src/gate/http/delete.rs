@@ -9,7 +9,7 @@ use super::{
     headers::{onward, session_id, speaks_version_with_sessions},
     respond::Response,
 };
-use crate::{gate::refuse::Refusal, identity::Principal, upstream::Upstream};
+use crate::{gate::refuse::Refusal, identity::Principal, observe::events, upstream::Upstream};
 
 impl Endpoint {
     /// Ends the session.
@@ -24,7 +24,10 @@ impl Endpoint {
         let session = Arc::clone(self.lifecycle.find(session_id(&headers)?, &upstream.id, principal)?.get());
         let removal = self.lifecycle.end(&session, onward(&session.caller.upstream, headers)?, "client").await;
         if let Some(removal) = removal {
-            removal.tried().await.map_err(|why| Refusal::end_not_kept(&why).by(Arc::clone(&session.caller.who)))?;
+            removal.tried().await.map_err(|why| {
+                self.observer.emit(events::StoreUnavailable { why: &why.0 });
+                Refusal::end_not_kept().by(Arc::clone(&session.caller.who))
+            })?;
         }
         Ok(Response::new(Body::default()))
     }
