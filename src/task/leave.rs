@@ -15,10 +15,15 @@ use crate::observe::events;
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Says how many tasks have ended, or were changed otherwise, without the store having taken it, as the process
-    /// ends now.
+    /// Returns how many tasks have ended, or were changed otherwise, without the store having taken it so far.
+    #[must_use]
+    pub fn untaken(&self) -> usize {
+        self.ledger.untaken()
+    }
+
+    /// Says how many these are, as the process ends now.
     pub fn report_untaken(&self) {
-        let tasks = self.ledger.untaken();
+        let tasks = self.untaken();
         if tasks > 0 {
             self.observer.emit(events::ChangesLost { tasks });
         }

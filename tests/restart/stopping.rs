@@ -93,6 +93,39 @@ async fn a_stop_waits_for_calls_that_run_and_fails_those_that_end_with_the_proce
 }
 
 #[tokio::test]
+async fn the_log_of_a_stop_says_of_no_task_that_it_has_ended_where_the_store_has_not_taken_that() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), SHORT).await;
+    let client = Client::connect(&house.url).await;
+    client.create_id("slow").await;
+    let held = upstream.held("slow").await;
+    std::fs::rename(house.folder.path().join("store.db-mark"), house.folder.path().join("away")).unwrap();
+    held.result(DONE);
+    house.running.as_ref().unwrap().logged_after("the store of tasks is unavailable").await;
+    let told = house.end(Signal::TERM).await.stderr;
+    assert!(told.contains("drained, but the store has not taken") && told.contains("untaken=1"), "{told}");
+    assert!(!told.contains("every task has ended"), "{told}");
+}
+
+#[tokio::test]
+async fn the_log_of_a_stop_says_of_no_owner_that_it_has_been_told_where_the_next_process_tells_it() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[server]\ndrain_timeout = \"1h\"\n").await;
+    let client = Client::connect(&house.url).await;
+    let id = client.create_id("slow").await;
+    let held = upstream.held("slow").await;
+    let running = house.running.take().unwrap();
+    running.signal(Signal::TERM);
+    running.logged_after("draining: ").await;
+    held.result(DONE);
+    let told = running.end().await.stderr;
+    assert!(told.contains("the next process tells the owners that do not know untold=1"), "{told}");
+    assert!(!told.contains("has been told"), "{told}");
+    house.start_again().await;
+    assert!(client.collect(&id).await["result"].is_object());
+}
+
+#[tokio::test]
 async fn while_a_process_stops_or_is_away_no_client_gets_a_404() {
     let upstream = Upstream::json().await;
     let mut house = House::before(&upstream.url(), "[server]\ndrain_timeout = \"300ms\"\n").await;

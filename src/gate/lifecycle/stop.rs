@@ -41,8 +41,8 @@ impl Lifecycle {
             let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
         }
         let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
-        let untold = if self.engine.outlives_process() { 0 } else { untold };
-        self.observer.emit(events::Drained { failed, untold, left });
+        let (untaken, outlive) = (self.engine.untaken(), self.engine.outlives_process());
+        self.observer.emit(events::Drained { failed, untold, left, untaken, outlive });
     }
 
     /// Waits until no task runs, and every owner with a session, or whose client polls without one, knows how its tasks

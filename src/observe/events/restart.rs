@@ -32,15 +32,31 @@ pub struct Drained {
     pub untold: usize,
     /// How many go on in the next process.
     pub left: usize,
+    /// How many have ended, or changed otherwise, without the store having taken it so far.
+    pub untaken: usize,
+    /// Whether tasks outlive the process, so that the next one tells how they have ended.
+    pub outlive: bool,
 }
 
 impl Event for Drained {
     fn tell(&self, _metrics: &Metrics) {
-        let Self { failed, untold, left } = self;
-        if *left > 0 {
+        let Self { failed, untold, left, untaken, outlive } = self;
+        if *untaken > 0 {
+            tracing::warn!(
+                failed,
+                left,
+                untaken,
+                "drained, but the store has not taken the last change of the tasks that \"untaken\" counts"
+            );
+        } else if *left > 0 {
             tracing::info!(failed, left, "drained: the next process goes on with the tasks that are left");
         } else if *failed == 0 && *untold == 0 {
             tracing::info!("drained: every task has ended, and its owner has been told");
+        } else if *failed == 0 && *outlive {
+            tracing::info!(
+                untold,
+                "drained: every task has ended, and the next process tells the owners that do not know"
+            );
         } else {
             tracing::warn!(
                 failed,
