@@ -14,7 +14,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{OpenError, beside::beside, locate::said, open::use_log, rescue::read_only};
+use super::{OpenError, beside::beside, open::use_log, rescue::read_only};
 
 /// What SQLite would take for a part of a copy.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
@@ -37,7 +37,7 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     is_free(target, &part).map_err(made)?;
     // SQLite fills an empty file, and would make one that everyone can read.
     let created = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
-    created.map_err(|error| made(said(&error)))?;
+    created.map_err(|error| made(not_created(&error)))?;
     let copied = source.execute("VACUUM INTO ?1", [part_text]).map_err(Into::into).and_then(|_| finish(&part));
     copied.and_then(|()| give_name(&part, target)).map_err(|error| {
         for suffix in COMPANIONS.into_iter().chain([""]) {
@@ -52,6 +52,19 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
             "the copy at \"{target}\" is whole, but its folder cannot be synced, so that it may be lost: {error}"
         ))
     })
+}
+
+/// Returns what the system says of a copy that it does not let begin, and what to do about it.
+fn not_created(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem
+        | ErrorKind::NotFound
+        | ErrorKind::NotADirectory => {
+            format!("{error}; name a TARGET in a folder that is there and in which you may write")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Says so where something stands at the names that the copy needs.
@@ -104,6 +117,14 @@ fn give_name(part: &Path, target: &Path) -> Result<(), Box<dyn std::error::Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_takes_no_copy_is_not_taken_for_that_of_the_store() {
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem] {
+            let said = not_created(&kind.into());
+            assert!(said.contains("name a TARGET in a folder") && !said.contains("the user of taskgate"), "{said}");
+        }
+    }
 
     #[test]
     fn a_name_that_something_has_got_meanwhile_is_left_to_it() {

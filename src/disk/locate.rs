@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::schema::APPLICATION;
+use super::{error, schema::APPLICATION};
 
 /// What every file of SQLite begins with.
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
@@ -18,6 +18,31 @@ const HEADER: usize = 72;
 /// What to do where the system lets taskgate read or write too little.
 pub(super) const NEEDS: &str =
     "the user of taskgate has to be able to read and write the file, what stands beside it, and their folder";
+
+/// Who looks for a file, and so what helps where there is another one.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Looks {
+    /// A start, at the place that the configuration names.
+    Start,
+    /// A command that only reads the file that its line names.
+    Reader,
+}
+
+impl Looks {
+    fn elsewhere(self) -> &'static str {
+        match self {
+            Self::Start => "set another store.path",
+            Self::Reader => "name the file of a store",
+        }
+    }
+
+    fn damaged(self, why: &str) -> String {
+        match self {
+            Self::Start => error::damaged(why),
+            Self::Reader => why.to_owned(),
+        }
+    }
+}
 
 /// Returns the one path of the file, and makes its folder where there is none.
 pub(super) fn place(path: &Path) -> Result<PathBuf, String> {
@@ -37,8 +62,14 @@ pub(super) fn place(path: &Path) -> Result<PathBuf, String> {
     };
     let sync = |folder: &Path| File::open(folder).and_then(|folder| folder.sync_all());
     let made = make_folder(folder, sync).and_then(|()| fs::canonicalize(folder));
-    let folder =
-        made.map_err(|error| format!("its folder \"{}\" cannot be used: {}", folder.display(), said(&error)))?;
+    let folder = made.map_err(|error| {
+        let said = match error.kind() {
+            // Where a folder has to be.
+            ErrorKind::AlreadyExists | ErrorKind::NotADirectory => format!("{error}; {}", Looks::Start.elsewhere()),
+            _ => said(&error),
+        };
+        format!("its folder \"{}\" cannot be used: {said}", folder.display())
+    })?;
     Ok(folder.join(name))
 }
 
@@ -62,13 +93,13 @@ pub(super) fn has_one_name(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Returns whether there is a file; one that is not taskgate's is an error. `damaged` says what to do about a damaged
-/// one.
-pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<bool, String> {
+/// Returns whether there is a file; one that is not taskgate's is an error.
+pub(super) fn look(path: &Path, looks: Looks) -> Result<bool, String> {
+    let elsewhere = looks.elsewhere();
     // Opening a pipe would wait for its other end.
     match fs::metadata(path) {
         Ok(found) if found.is_file() => {}
-        Ok(_) => return Err("it is not a file; set another store.path".to_owned()),
+        Ok(_) => return Err(format!("it is not a file; {elsewhere}")),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(said(&error)),
     }
@@ -78,15 +109,14 @@ pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<
     let application = header.get(APPLICATION_AT..).and_then(|bytes| bytes.first_chunk());
     match (header.starts_with(SQLITE), application.map(|bytes| i32::from_be_bytes(*bytes))) {
         (true, Some(APPLICATION)) => Ok(true),
-        (true, Some(_)) => Err("it is a database of another program, or its beginning is \
-                                damaged; set another store.path, or restore a backup"
-            .to_owned()),
-        _ if header.iter().all(|byte| *byte == 0) => Err(damaged("its beginning is empty")),
-        _ => {
-            Err("it does not begin as a store of taskgate does: it is another file, or its beginning is damaged; set \
-                  another store.path, or restore a backup"
-                .to_owned())
-        }
+        (true, Some(_)) => Err(format!(
+            "it is a database of another program, or its beginning is damaged; {elsewhere}, or restore a backup"
+        )),
+        _ if header.iter().all(|byte| *byte == 0) => Err(looks.damaged("its beginning is empty")),
+        _ => Err(format!(
+            "it does not begin as a store of taskgate does: it is another file, or its beginning is damaged; {elsewhere}, or \
+             restore a backup"
+        )),
     }
 }
 
@@ -94,8 +124,6 @@ pub(super) fn look(path: &Path, damaged: impl FnOnce(&str) -> String) -> Result<
 pub(super) fn said(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => format!("{error}; {NEEDS}"),
-        // Where a folder has to be.
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => format!("{error}; set another store.path"),
         _ => error.to_string(),
     }
 }
@@ -142,8 +170,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let pipe = folder.path().join("pipe");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-        let refused = look(&pipe, str::to_owned);
-        assert_eq!(refused, Err("it is not a file; set another store.path".to_owned()));
+        for (looks, helps) in [(Looks::Start, "set another store.path"), (Looks::Reader, "name the file of a store")] {
+            assert_eq!(look(&pipe, looks), Err(format!("it is not a file; {helps}")));
+        }
     }
 
     #[test]

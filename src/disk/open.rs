@@ -18,7 +18,7 @@ use super::{
     error::damaged,
     free_list,
     keys::{self, Locked},
-    locate::{NEEDS, has_one_name, look, place, said},
+    locate::{Looks, NEEDS, has_one_name, look, place, said},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
@@ -70,13 +70,13 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let path = place(&options.path).map_err(|error| OpenError::new(&options.path, error))?;
     let wrong = |why: String| OpenError::new(&path, why);
     // Before the lock makes a file beside one that is not ours.
-    if look(&path, damaged).map_err(wrong)? {
+    if look(&path, Looks::Start).map_err(wrong)? {
         has_one_name(&path).map_err(wrong)?;
     }
     companions::look(&path).map_err(wrong)?;
     let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
     // Another process may have made it meanwhile.
-    let is_new = !look(&path, damaged).map_err(wrong)?;
+    let is_new = !look(&path, Looks::Start).map_err(wrong)?;
     if is_new {
         let wal = beside(&path, "-wal");
         if mark.batch.is_some() || wal.exists() {

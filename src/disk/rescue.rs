@@ -10,7 +10,7 @@ use super::{
     companions,
     error::is_damage,
     keys::{self, Locked},
-    locate::{look, said},
+    locate::{Looks, look, said},
     mark,
     open::unlocked,
     schema::{self, FORMAT},
@@ -95,7 +95,7 @@ impl Rescue {
 
 /// Opens a file to read it, and says what of its commits is missing.
 pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
-    if !look(path, str::to_owned)? {
+    if !look(path, Looks::Reader)? {
         return Err("there is no such file".to_owned());
     }
     // What belongs to it stands beside the file itself, and not beside a link that leads to it.

@@ -82,6 +82,31 @@ async fn a_file_that_is_no_store_is_named_before_anything_listens() {
 }
 
 #[tokio::test]
+async fn a_command_line_gets_advice_that_helps_on_a_command_line() {
+    let (folder, file) = fixture("store-format-4.db");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (text, database, file) = (path("text"), path("database"), file.to_str().unwrap());
+    fs::write(&text, "text").unwrap();
+    rusqlite::Connection::open(&database).unwrap().execute("CREATE TABLE others (id)", ()).unwrap();
+    for other in ["/dev/zero", &text, &database, &path("text/store.db")] {
+        for command in [&["check", other][..], &["export", other], &["backup", other, &path("copy")]] {
+            let ended = Binary::run(&[&["store"], command].concat(), &[]).await;
+            assert_eq!(ended.code, Some(1));
+            assert!(!ended.stderr.contains("store.path"), "{}", ended.stderr);
+            assert!(
+                other.ends_with("store.db") || ended.stderr.contains("name the file of a store"),
+                "{}",
+                ended.stderr
+            );
+        }
+    }
+    for target in [path("nowhere/copy"), path("text/copy")] {
+        let ended = Binary::run(&["store", "backup", file, &target], &[]).await;
+        assert!(ended.code == Some(1) && ended.stderr.contains("name a TARGET in a folder"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
 async fn a_session_that_is_damaged_ends_the_start_with_the_way_on() {
     let (_folder, file) = fixture("store-format-1.db");
     let store = rusqlite::Connection::open(&file).unwrap();
