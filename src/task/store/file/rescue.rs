@@ -13,7 +13,7 @@ use super::{
     rows,
 };
 use crate::disk::{
-    OpenError, Rescue,
+    OpenError, Rescue, Unavailable,
     rusqlite::{self, OptionalExtension as _},
 };
 
@@ -108,6 +108,7 @@ impl Gap {
 
     fn said(&self) -> Option<String> {
         let (first, last, why) = self.0.as_ref()?;
+        let why = Unavailable::from(why);
         Some(if first == last {
             format!("the task at place {first} cannot be read: {why}")
         } else {
@@ -191,7 +192,7 @@ fn each(
     let end = match (rows::place_behind_the_last(connection), rows::next_place(connection)) {
         (Ok(end), _) => end,
         (Err(error), next) => {
-            complain(&mut read, &format!("the last of the tasks cannot be read: {error}"));
+            complain(&mut read, &format!("the last of the tasks cannot be read: {}", Unavailable::from(&error)));
             next.unwrap_or_default()
         }
     };
@@ -207,9 +208,11 @@ fn each(
             continue;
         };
         read.tasks += 1;
+        // Clients and the log know it by its id.
+        let named = format!("the task {} at place {place}", task.id);
         for goes_on in [rows::get_call, rows::get_note] {
             if let Err(error) = goes_on(connection, seals, place) {
-                complain(&mut read, &format!("how the task at place {place} goes on cannot be read: {error}"));
+                complain(&mut read, &format!("how {named} goes on cannot be read: {}", Unavailable::from(&error)));
             }
         }
         let raw = place_of_result.as_ref().map(|result| rows::get_result(connection, seals, place, result));
@@ -221,12 +224,12 @@ fn each(
                 read.results += 1;
                 let json = serde_json::from_slice::<&RawValue>(raw).ok();
                 if json.is_none() {
-                    complain(&mut read, &format!("the result of the task at place {place} is not JSON"));
+                    complain(&mut read, &format!("the result of {named} is not JSON"));
                 }
                 json
             }
             Some(Err(error)) => {
-                complain(&mut read, &format!("the result of the task at place {place} cannot be read: {error}"));
+                complain(&mut read, &format!("the result of {named} cannot be read: {}", Unavailable::from(error)));
                 None
             }
         };

@@ -319,7 +319,7 @@ async fn of_all_who_change_a_task_at_once_one_wins_and_every_change_is_told() {
 }
 
 #[tokio::test]
-async fn a_damaged_task_or_result_is_named_and_the_rest_can_be_saved() {
+async fn a_damaged_result_is_named_by_the_id_of_its_task_and_the_rest_can_be_saved() {
     let setup = Setup::new(Some("key")).await;
     let tasks = [(), (), ()].map(|()| task(&owner()));
     for (at, task) in tasks.iter().enumerate() {
@@ -346,7 +346,8 @@ async fn a_damaged_task_or_result_is_named_and_the_rest_can_be_saved() {
     let lines = String::from_utf8(lines).expect("text");
     let results: Vec<_> = lines.lines().map(|line| line.contains("\"result\":[")).collect();
     assert_eq!(results, [true, false, true], "{lines}");
-    assert!(damages[0].contains("the result of the task at place 2 cannot be read"), "{damages:?}");
+    let named = format!("the result of the task {} at place 2 cannot be read: {}", tasks[1].id, crate::disk::Damaged);
+    assert_eq!(damages, [named]);
     // Nor is one that the counter of tasks does not know of, or a call that cannot go on.
     let flip = |connection: &rusqlite::Connection| {
         connection.execute("UPDATE tasks SET call = x'00' WHERE place = 3", ())?;
@@ -356,7 +357,8 @@ async fn a_damaged_task_or_result_is_named_and_the_rest_can_be_saved() {
     let mut damages = Vec::new();
     let read = super::check(&path, &keys, |what| damages.push(what.to_owned())).expect("readable");
     assert_eq!((read, damages.len()), (Read { tasks: 3, results: 2, damages: 2 }, 2), "{damages:?}");
-    assert!(damages[1].contains("how the task at place 3 goes on cannot be read"), "{damages:?}");
+    let named = format!("how the task {} at place 3 goes on cannot be read: a value", tasks[2].id);
+    assert!(damages[1].starts_with(&named), "{damages:?}");
     // A damaged task is not left out without a word.
     let flip = |connection: &rusqlite::Connection| connection.execute("UPDATE tasks SET record = x'00'", ());
     assert_eq!(setup.store.disk.write(flip).await, Ok(3));
