@@ -9,6 +9,10 @@ use crate::config::Tool;
 /// How many poll intervals a client has at least to collect a result.
 pub(super) const POLLS_TO_COLLECT: u32 = 10;
 
+/// A call that was sent within so many poll intervals of its task's creation counts as sent with it, as for the ttl of a
+/// new task. What that takes from the time to collect, the end of the task gives back.
+const POLLS_TO_SEND: u32 = 5;
+
 /// What a client asks for as ttl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedTtl {
@@ -59,6 +63,8 @@ pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
 pub(super) fn prolonged(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -> Change {
     let [needed, timeout] = [needed(tool), tool.timeout].map(millis);
     let created = task.expires.saturating_sub(task.ttl);
+    let at_once = created.saturating_add(millis(tool.usual_poll_interval() * POLLS_TO_SEND));
+    let sent = sent.map(|sent| if sent <= at_once { sent.min(created) } else { sent });
     let begins = sent.unwrap_or_else(|| {
         let waits_until = created.saturating_add(task.ttl.saturating_sub(needed).max(timeout));
         if waits_until > now { waits_until } else { now.saturating_add(timeout) }
@@ -142,6 +148,18 @@ mod tests {
         assert_eq!([ttl(10, None, 5), ttl(200, None, 5), ttl(70, None, 90)], [100, 420, 250]);
         // One that was sent has its timeout and the time to collect.
         assert_eq!([ttl(10, Some(30), 50), ttl(200, Some(30), 50)], [100, 250]);
+    }
+
+    #[test]
+    fn a_start_with_the_same_settings_changes_no_ttl_of_a_call_that_was_sent_some_time_after_its_task_was_created() {
+        let tool = Tool { timeout: Duration::from_secs(30), ttl: Duration::from_secs(1), ..Tool::default() };
+        let created = 1_000_000;
+        for (queued, sent) in [(false, 0), (false, 1), (false, 9000), (true, 1), (true, 9000), (true, 30_000)] {
+            let lifetime = Lifetime::of(&tool, AskedTtl::Default, queued);
+            let task = Task::new(owner(), "tool".into(), &tool, &lifetime, at(created));
+            let change = prolonged(&tool, &task, Some(created + sent), created + 40_000);
+            assert!(!task.gains_by(&change), "queued: {queued}, sent after {sent} ms");
+        }
     }
 
     /// Returns the ttl in milliseconds of a task whose client was told an hour, once it has ended after `ran` seconds.
