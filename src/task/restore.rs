@@ -116,11 +116,8 @@ impl Engine {
         let (mut waiting, mut changing) = (Vec::new(), Vec::new());
         let now = self.ledger.clock.steady();
         for Unfinished { task, call, note } in self.ledger.store.unfinished().await? {
-            if task.expires <= now {
-                // It is removed as any that has expired.
-                continue;
-            }
-            if orphans.contains(&task.owner) {
+            // It is removed as any that has expired, or with all of its owner.
+            if task.expires <= now || orphans.contains(&task.owner) {
                 continue;
             }
             let (left, request) = match Self::left(&task, call.as_ref().map(|call| &*call.0), with) {
@@ -237,6 +234,9 @@ impl Engine {
         let (Some(link), Some(event)) = (server.link.clone(), note.event) else { return Err(interrupted) };
         if *withheld {
             return Err(status_message::NOT_RESUMED_WITHHELD);
+        }
+        if left.caller.upstream.server.is_elsewhere(&link) {
+            return Err(status_message::NOT_RESUMED_ELSEWHERE);
         }
         let own = left.own(with);
         let key = LinkKey::new(left.task.owner.clone(), link, left.head.session);

@@ -21,6 +21,9 @@ pub(super) const INTERRUPTED: &str = "the process of taskgate ended while the ca
 pub(super) const NOT_RESUMED_WITHHELD: &str = "the process of taskgate ended while the call ran; the call may or may not \
     have had its effect, and it was not sent again; its answer could not be resumed, as its credentials were not kept: the \
     store has no key";
+/// Of a task whose call ran when the process ended, in a session with a server elsewhere.
+pub(super) const NOT_RESUMED_ELSEWHERE: &str = "the process of taskgate ended while the call ran; the call may or may not \
+    have had its effect, and it was not sent again; its answer could not be resumed, as its upstream has another url now";
 /// Of a task whose call waited when the process ended, and cannot be sent without its credentials.
 pub(super) const WITHHELD: &str = "taskgate was restarted while the call waited for its turn, and the call was not sent: \
     its credentials were not kept, as the store has no key; call again";

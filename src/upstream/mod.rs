@@ -235,6 +235,12 @@ impl Server {
         })
     }
 
+    /// Returns whether a session was one with a server that has another URL than this one.
+    #[must_use]
+    pub fn is_elsewhere(&self, saved: &SavedLink) -> bool {
+        matches!(self, Self::Http(server) if server.is_elsewhere(saved))
+    }
+
     /// Makes a link that goes on with a session of an earlier process; `None` if the session is not one with this
     /// server.
     #[must_use]

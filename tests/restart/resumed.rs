@@ -121,6 +121,23 @@ async fn a_running_call_whose_credentials_were_not_kept_is_not_resumed_and_says_
 }
 
 #[tokio::test]
+async fn a_running_call_whose_upstream_has_another_url_now_is_not_resumed_and_says_why() {
+    let mut running = Running::with("", json!({})).await;
+    running.reach(&running.stream, "e2", 1).await;
+    let url = running.upstream.url().replace("127.0.0.1", "localhost");
+    running.house.configure(&format!("[[upstream]]\nurl = \"{url}\"\n"));
+    running.house.restart().await;
+    let task = running.client.until(&running.id, "failed").await;
+    let told = running.house.end(rustix::process::Signal::KILL).await.stderr;
+    let logged = told.lines().find(|line| line.contains("a task cannot go on"));
+    for said in [task["statusMessage"].as_str(), logged] {
+        let why = said.unwrap();
+        assert!(why.contains("was not sent again") && why.contains("its upstream has another url now"), "{why}");
+    }
+    assert_eq!(running.upstream.count("slow"), 1);
+}
+
+#[tokio::test]
 async fn a_question_that_is_open_is_asked_again() {
     let mut running = Running::with("", json!({ "elicitation": {} })).await;
     let mut asked = running.client.get_stream().await;

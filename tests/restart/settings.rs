@@ -1,4 +1,4 @@
-//! Tasks go on with the settings of the new process, and none that was acknowledged fails for their change.
+//! Tasks go on with the settings of the new process, and no call that waited fails for their change.
 
 use serde_json::json;
 

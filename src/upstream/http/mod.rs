@@ -200,9 +200,14 @@ impl Server {
         }
     }
 
+    /// Returns whether a session was one with another URL.
+    pub(super) fn is_elsewhere(&self, saved: &SavedLink) -> bool {
+        *saved.address != *self.digest
+    }
+
     /// Makes a link that goes on with a session; `None` if the session is one with another server.
     pub(super) fn reconnect(&self, inbound: Inbound, saved: &SavedLink) -> Option<Arc<dyn Link>> {
-        if self.transport == Transport::Sse || *saved.address != *self.digest {
+        if self.transport == Transport::Sse || self.is_elsewhere(saved) {
             return None;
         }
         Some(Arc::new(HttpLink::restored(self.clone(), inbound, saved)?))
