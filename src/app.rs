@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use self::{
-    background::{keep, refresh, sweep, sweep_pools, tick},
+    background::{give_way, keep, refresh, sweep, sweep_pools, tick},
     keys::{Keys, unusable},
     store::OpenStore,
 };
@@ -303,6 +303,9 @@ impl Core {
         let mut background = JoinSet::new();
         background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
         background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
+        for upstream in self.upstreams.now().all().iter().filter(|upstream| upstream.server.is_process()) {
+            background.spawn(give_way(Arc::clone(&self.services.lifecycle), Arc::clone(upstream)));
+        }
         if self.disk.is_some() {
             background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
         }

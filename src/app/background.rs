@@ -8,6 +8,7 @@ use std::{
 use crate::{
     gate::{Lifecycle, Upstreams, http::Tls},
     identity::Identity,
+    upstream::Upstream,
 };
 
 /// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
@@ -26,6 +27,19 @@ pub(super) async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
         upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
+    }
+}
+
+/// How often a session of a client is looked for that is used no longer.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Has sessions of clients leave their places to callers without sessions that wait for one.
+pub(super) async fn give_way(lifecycle: Arc<Lifecycle>, upstream: Arc<Upstream>) {
+    loop {
+        upstream.pool.crowded().await;
+        while upstream.pool.is_crowded() && !lifecycle.give_way(&upstream).await {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 }
 

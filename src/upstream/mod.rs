@@ -46,6 +46,7 @@ pub use session::{
     ServerEvent, ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal,
     refusal_with_id, with_id,
 };
+use stdio::MAKING_ROOM;
 pub use stdio::Vacancy;
 
 use crate::wire::Version;

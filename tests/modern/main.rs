@@ -8,6 +8,7 @@ mod asked_apart;
 mod behind;
 mod client;
 mod crowd;
+mod crowded;
 mod draining;
 mod forgotten;
 mod limits;

@@ -45,22 +45,27 @@ impl Lifecycle {
     }
 
     /// Takes room for the link of a new session. Where as many children of the upstream run as may, evicts an unused
-    /// session.
+    /// session, or has the pool end one.
     ///
     /// # Errors
     /// [`Failure`]
     pub(super) async fn vacancy(&self, upstream: &Arc<Upstream>) -> Result<Vacancy, Failure> {
         let vacancy = upstream.server.vacancy().await?;
         let Some(full) = vacancy.lacking() else { return Ok(vacancy) };
+        if self.give_way(upstream).await || upstream.pool.give_way() { Ok(vacancy) } else { Err(full.clone()) }
+    }
+
+    /// Evicts an unused session of the upstream, so that its child leaves its place. Returns whether there was one.
+    pub async fn give_way(&self, upstream: &Arc<Upstream>) -> bool {
         // A session that is lost has no child any more.
         let has_child = |session: &Session| Arc::ptr_eq(&session.caller.upstream, upstream) && !session.is_lost();
         for unused in self.sessions.unused(has_child) {
             if self.has_no_use(&unused).await && self.sessions.evict(&unused, "max_children") {
                 self.end_unused(&unused);
-                return Ok(vacancy);
+                return true;
             }
         }
-        Err(full.clone())
+        false
     }
 
     /// Returns whether a session can be evicted without losing an acknowledged task.

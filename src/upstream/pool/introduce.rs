@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     identity::Owner,
-    upstream::{Agreed, Failure, Handshake, Introduced, Kept, KnownTools, NotAgreed, Server, UpstreamSession},
+    upstream::{Agreed, Failure, Handshake, Introduced, Kept, KnownTools, NotAgreed, Server, UpstreamSession, Vacancy},
     wire::{ClientCapabilities, Message, Version},
 };
 
@@ -29,11 +29,12 @@ impl SessionPool {
         key: &PoolKey,
         sharing: Sharing,
         headers: &HeaderMap,
+        vacancy: Vacancy,
     ) -> Result<Arc<Pooled>, NoSession> {
         let room = self.total.room(&key.owner)?;
         let known = self.generation.get();
         let tools = if sharing == Sharing::Once { self.tools(key) } else { Arc::default() };
-        let mut introduced = self.introduce(server, key, headers, known, &tools).await;
+        let mut introduced = self.introduce(server, key, headers, known, &tools, vacancy).await;
         let ended = matches!(introduced, Err(NotAgreed::Failed(Failure::ProcessEnded(_))));
         // A server that ends at a request before `initialize` is a legacy one. One that refuses what it took before was
         // replaced.
@@ -43,19 +44,20 @@ impl SessionPool {
             Some(Generation::Modern { .. }) => None,
         };
         if let Some(known) = again {
-            introduced = self.introduce(server, key, headers, known, &tools).await;
+            let vacancy = self.vacancy(server).await?;
+            introduced = self.introduce(server, key, headers, known, &tools, vacancy).await;
         }
         if introduced.as_ref().is_err_and(may_be_another) {
             self.generation.forget();
         }
         match introduced.map_err(not_agreed)? {
             Introduced::Legacy(agreed) => {
-                let pooled = self.greeted(agreed, room, headers, asks_apart(server, key)).await?;
+                let pooled = self.greeted(agreed, server, key, room, headers).await?;
                 self.generation.set(Generation::Legacy, &pooled.facts);
                 Ok(pooled)
             }
             Introduced::Modern { session, answer } => {
-                let pooled = self.pooled(session, discovered_facts(&answer), Generation::of, room)?;
+                let pooled = self.pooled(session, server, discovered_facts(&answer), Generation::of, room)?;
                 // Over HTTP there is nothing that a request could have for itself.
                 if sharing != Sharing::Once || !server.is_process() {
                     self.keep_for_requests(&key.owner, &pooled);
@@ -75,9 +77,10 @@ impl SessionPool {
         headers: &HeaderMap,
     ) -> Result<Arc<Pooled>, NoSession> {
         let room = self.total.room(&key.owner)?;
-        let introduced = self.introduce(server, key, headers, Some(Generation::Legacy), &Arc::default()).await;
+        let (known, vacancy) = (Some(Generation::Legacy), self.vacancy(server).await?);
+        let introduced = self.introduce(server, key, headers, known, &Arc::default(), vacancy).await;
         match introduced.map_err(not_agreed)? {
-            Introduced::Legacy(agreed) => self.greeted(agreed, room, headers, asks_apart(server, key)).await,
+            Introduced::Legacy(agreed) => self.greeted(agreed, server, key, room, headers).await,
             Introduced::Modern { .. } => Err(NoSession::failed(Failure::BadAnswer("it opens no session".to_owned()))),
         }
     }
@@ -90,12 +93,8 @@ impl SessionPool {
         headers: &HeaderMap,
         known: Option<Generation>,
         tools: &Arc<KnownTools>,
+        vacancy: Vacancy,
     ) -> Result<Introduced, NotAgreed> {
-        let vacancy = server.vacancy().await.map_err(NotAgreed::Failed)?;
-        if vacancy.lacking().is_some() {
-            // Its child ends, and leaves its place.
-            drop(self.longest_idle());
-        }
         let handshake = Handshake {
             id: &self.id,
             server,
@@ -133,18 +132,20 @@ impl SessionPool {
         facts.is_some()
     }
 
-    /// Takes in a session with a legacy server. With `waits` its GET stream is open before the first call.
+    /// Takes in a session with a legacy server. Where the server may ask on its GET stream, that is open before the first
+    /// call.
     async fn greeted(
         &self,
         agreed: Agreed,
+        server: &Server,
+        key: &PoolKey,
         room: Room,
         headers: &HeaderMap,
-        waits: bool,
     ) -> Result<Arc<Pooled>, NoSession> {
         let Agreed { session, answer, .. } = agreed;
         // It ends the session where the server does not take the rest, or the client leaves.
         let session = session.opened_with(headers);
-        let pooled = self.pooled(session, facts(&answer), |_| Generation::Legacy, room)?;
+        let pooled = self.pooled(session, server, facts(&answer), |_| Generation::Legacy, room)?;
         let initialized = Message::parse(INITIALIZED.into());
         let initialized = initialized.map_err(|why| NoSession::failed(Failure::BadAnswer(why.to_string())))?;
         pooled.session.forward(&initialized, headers.clone()).await.map_err(|failure| match failure {
@@ -152,7 +153,7 @@ impl SessionPool {
             Failure::SessionLost => NoSession::failed(Failure::BadAnswer(FORGOTTEN_AT_ONCE.to_owned())),
             failure => NoSession::failed(failure),
         })?;
-        if waits {
+        if asks_apart(server, key) {
             pooled.session.listening(LISTEN_TIMEOUT).await;
         }
         Ok(pooled)
@@ -175,10 +176,12 @@ impl SessionPool {
     fn pooled(
         &self,
         session: UpstreamSession,
+        server: &Server,
         facts: Result<ServerFacts, String>,
         generation: impl FnOnce(&ServerFacts) -> Generation,
         room: Room,
     ) -> Result<Arc<Pooled>, NoSession> {
+        let session = if server.is_process() { session.notifying(&self.unused) } else { session };
         let session = Arc::new(session);
         let bad = |why| NoSession::failed(Failure::BadAnswer(why));
         let facts = facts.map_err(bad).and_then(|facts| self.slots.lock().note(&session).map(|()| facts));

@@ -1,12 +1,14 @@
 //! Sessions with a server for callers that have none of their own: opened on demand, shared by callers of the same key,
 //! ended when they are idle. With a modern server, which has no sessions, there is only the link.
 
+mod crowd;
 mod failure;
 mod generation;
 mod hear;
 mod introduce;
 mod key;
 mod opening;
+mod place;
 mod pooled;
 mod resources;
 mod room;
@@ -14,11 +16,11 @@ mod slot;
 mod tool_lists;
 mod total;
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 pub use failure::NoSession;
 pub use generation::Generation;
@@ -29,6 +31,7 @@ pub use room::PoolLimits;
 pub use total::PoolsTotal;
 
 use self::{
+    crowd::Crowd,
     generation::KnownGeneration,
     slot::{Slot, Slots},
     tool_lists::ToolLists,
@@ -55,6 +58,10 @@ pub struct SessionPool {
     generation: KnownGeneration,
     slots: Arc<Mutex<Slots>>,
     tool_lists: ToolLists,
+    /// Notified when a session is used no longer.
+    unused: Arc<Notify>,
+    /// Calls that wait for a place that no session of the pool leaves.
+    crowd: Crowd,
     total: Arc<PoolsTotal>,
     capacity: Arc<Capacity>,
     observer: Arc<Observer>,
@@ -66,8 +73,17 @@ impl SessionPool {
     pub fn new(id: UpstreamId, total: &Arc<PoolsTotal>, capacity: Arc<Capacity>, observer: Arc<Observer>) -> Self {
         let slots = Arc::default();
         total.add(&slots);
-        let (generation, tool_lists) = (KnownGeneration::default(), ToolLists::default());
-        Self { id, generation, slots, tool_lists, total: Arc::clone(total), capacity, observer }
+        Self {
+            id,
+            generation: KnownGeneration::default(),
+            slots,
+            tool_lists: ToolLists::default(),
+            unused: Arc::default(),
+            crowd: Crowd::default(),
+            total: Arc::clone(total),
+            capacity,
+            observer,
+        }
     }
 
     /// Returns a session of `key`.
@@ -83,21 +99,30 @@ impl SessionPool {
     ) -> Result<Lease, NoSession> {
         let used = Slots::of(&self.slots, key)?;
         match sharing {
-            Sharing::Once => Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers)).await?)),
+            Sharing::Once => {
+                let vacancy = self.vacancy(server).await?;
+                Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers, vacancy)).await?))
+            }
             Sharing::Single => {
                 let alone = |pooled: &Arc<Pooled>| {
                     if pooled.generation.is_modern() { Some(Lease::of(pooled)) } else { Lease::asked(pooled) }
                 };
                 // The session of lists and subscriptions, so that they tell of the process that calls are made in.
-                match self.shared(&used.slot, server, key, headers, alone).await {
+                let shared = || used.slot.lease_shared(key.client.any(), alone).flatten();
+                let freed = || used.slot.free_single().or_else(shared);
+                match self.shared(&used.slot, server, key, headers, alone, || freed().map(Some)).await {
                     Ok(Some(lease)) => return Ok(lease),
                     Ok(None) => {}
                     Err(why) => return used.slot.free_single().ok_or(why),
                 }
-                if let Some(free) = used.slot.free_single() {
+                if let Some(free) = freed() {
                     return Ok(free);
                 }
-                let pooled = Box::pin(self.open(server, key, sharing, headers)).await?;
+                let vacancy = match self.vacancy_or(server, freed).await? {
+                    ControlFlow::Continue(vacancy) => vacancy,
+                    ControlFlow::Break(free) => return Ok(free),
+                };
+                let pooled = Box::pin(self.open(server, key, sharing, headers, vacancy)).await?;
                 // A link to a modern server has a place of its own.
                 if pooled.generation.is_modern() {
                     return Ok(Lease::of(&pooled));
@@ -106,11 +131,12 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => self.shared(&used.slot, server, key, headers, Lease::of).await,
+            Sharing::Shared => self.shared(&used.slot, server, key, headers, Lease::of, || None).await,
         }
     }
 
-    /// Leases the session that calls of a key share, and opens it where it has to.
+    /// Leases the session that calls of a key share, and opens it where it has to. Where that has to wait for a place,
+    /// what `freed` gives meanwhile does as well.
     async fn shared<T>(
         &self,
         slot: &Slot,
@@ -118,6 +144,7 @@ impl SessionPool {
         key: &PoolKey,
         headers: &HeaderMap,
         lease: impl Fn(&Arc<Pooled>) -> T,
+        freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
         let may_ask = key.client.any();
         if let Some(leased) = slot.lease_shared(may_ask, &lease) {
@@ -138,8 +165,17 @@ impl SessionPool {
             // The server may have been replaced.
             self.generation.forget();
         }
-        match Box::pin(self.open(server, key, Sharing::Shared, headers)).await {
-            Ok(pooled) => {
+        let opening = async {
+            match self.vacancy_or(server, freed).await? {
+                ControlFlow::Continue(vacancy) => {
+                    self.open(server, key, Sharing::Shared, headers, vacancy).await.map(ControlFlow::Continue)
+                }
+                ControlFlow::Break(free) => Ok(ControlFlow::Break(free)),
+            }
+        };
+        match Box::pin(opening).await {
+            Ok(ControlFlow::Break(free)) => Ok(free),
+            Ok(ControlFlow::Continue(pooled)) => {
                 // Before another caller can have it.
                 let leased = lease(&pooled);
                 if key.keeps(pooled.generation, headers) {
@@ -201,13 +237,6 @@ impl SessionPool {
         let taken = self.slots.lock().take_out(pooled);
         // They end outside of the lock.
         drop(taken);
-    }
-
-    /// Takes out the session that has been idle for longest.
-    fn longest_idle(&self) -> Option<Arc<Pooled>> {
-        let slots = self.slots.lock();
-        let longest = slots.idle_longest(|_| true)?;
-        slots.take_idle(|_| true, longest)
     }
 
     /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and

@@ -53,12 +53,12 @@ pub struct Pooled {
 /// A session in use by one call.
 #[derive(Debug)]
 pub struct Lease {
+    /// [`Pooled::asked`], for that call. It goes before the guard, which tells that the session is unused.
+    asked: Option<Arc<()>>,
     /// Keeps the session in use.
     pub guard: UpstreamGuard,
     /// The session.
     pub pooled: Arc<Pooled>,
-    /// [`Pooled::asked`], for that call.
-    asked: Option<Arc<()>>,
 }
 
 /// The use of a session by the one call that may be asked.

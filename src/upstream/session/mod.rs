@@ -24,7 +24,7 @@ use std::{
 
 use ::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
 
 pub use call::{Call, CallOptions};
 pub use call_outcome::{CallOutcome, error_code, own_error};
@@ -64,6 +64,8 @@ pub struct UpstreamSession {
     kept: AtomicBool,
     /// The headers of messages of taskgate's own, where calls of the same credentials alone are in the session.
     credentials: HeaderMap,
+    /// Notified when it is used no longer, where another one may need its place.
+    unused: Option<Arc<Notify>>,
 }
 
 /// What a use of a session keeps.
@@ -92,6 +94,7 @@ impl UpstreamSession {
             rounds: None,
             kept: AtomicBool::new(false),
             credentials: HeaderMap::new(),
+            unused: None,
         }
     }
 
@@ -110,6 +113,11 @@ impl UpstreamSession {
             kept.append(name.clone(), copy);
         }
         Self { credentials: kept, ..self }
+    }
+
+    /// Has the session notify `unused` when it is used no longer.
+    pub(super) fn notifying(self, unused: &Arc<Notify>) -> Self {
+        Self { unused: Some(Arc::clone(unused)), ..self }
     }
 
     /// Returns the headers of messages of taskgate's own.
@@ -338,6 +346,11 @@ impl Drop for UpstreamGuard {
         let last = self.session.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.session.closing.load(Ordering::SeqCst) {
             self.session.close_unused(self.session.headers_of_its_own());
+        }
+        if last && let Some(unused) = &self.session.unused {
+            // First, so that it is unused in every way.
+            drop(self.kept.take());
+            unused.notify_waiters();
         }
     }
 }

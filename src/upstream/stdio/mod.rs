@@ -22,7 +22,7 @@ mod words;
 use std::{process::ExitStatus, sync::Arc};
 
 pub(crate) use self::child::TIME_TO_END;
-pub use self::vacancy::Vacancy;
+pub use self::vacancy::{MAKING_ROOM, Vacancy};
 use self::{children::Children, link::OwnLink, shared::SharedChild};
 use super::{Failure, Inbound, Link};
 use crate::config::{Process, UpstreamId};

@@ -11,7 +11,7 @@ use tokio::{
 use crate::upstream::Failure;
 
 /// How long to wait for a child that ends to make room: longer than any takes.
-const MAKING_ROOM: Duration = Duration::from_secs(10);
+pub const MAKING_ROOM: Duration = Duration::from_secs(10);
 
 type NextPermit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
@@ -55,6 +55,16 @@ impl Vacancy {
         match &self.0 {
             VacancyState::Next(_, full) => Some(full),
             VacancyState::NotNeeded | VacancyState::Taken(_) => None,
+        }
+    }
+
+    /// Waits for the place, for ever if none becomes free.
+    pub async fn filled(&mut self) {
+        if let VacancyState::Next(waiting, _) = &mut self.0 {
+            match waiting.await {
+                Ok(permit) => self.0 = VacancyState::Taken(permit),
+                Err(_) => std::future::pending().await,
+            }
         }
     }
 
