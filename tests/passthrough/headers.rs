@@ -46,6 +46,20 @@ async fn hop_by_hop_headers_the_origin_and_the_clients_host_do_not_reach_the_ups
 }
 
 #[tokio::test]
+async fn cookies_that_a_client_sends_in_several_headers_reach_the_upstream_in_one() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    for mut client in [Client::new(&gate.url), Client::http2(&gate.url)] {
+        for cookie in ["a=1", "b=2", "c=3"] {
+            client.headers.append("cookie", cookie.parse().unwrap());
+        }
+        client.initialize("2025-11-25", json!({})).await;
+        let seen = upstream.seen().pop().unwrap();
+        assert_eq!(seen.headers.get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2; c=3"], "{seen:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_401_passes_with_its_challenge() {
     let challenge = r#"Bearer resource_metadata="https://auth.example/.well-known/x""#;
     let (upstream, gate, client) = house(Upstream::json()).await;

@@ -15,6 +15,9 @@ use crate::{
 
 /// What the headers that go on to a server may take in memory, in bytes: they are kept while a call or a stream lasts.
 const MAX_ONWARD: usize = 24 * 1024;
+/// What joins cookies that came in several headers, as HTTP/2 may split them, for a server that speaks HTTP/1.1 (RFC
+/// 9113, section 8.2.3).
+const BETWEEN_COOKIES: &[u8] = b"; ";
 
 /// Returns the session that a request names. A malformed id names an unknown session.
 pub(super) fn session_id(headers: &HeaderMap) -> Result<Uuid, Refusal> {
@@ -53,16 +56,22 @@ fn end_to_end(headers: &HeaderMap, out: &[HeaderName], authorization: bool) -> R
     if headers_cost(onward.iter().copied()) > MAX_ONWARD {
         return Err(Refusal::too_many_headers(MAX_ONWARD));
     }
+    let is_cookie = |name: &HeaderName| *name == header::COOKIE;
+    let length = |name, value: &HeaderValue| value.len() + if is_cookie(name) { BETWEEN_COOKIES.len() } else { 0 };
     // One allocation for the values of all.
-    let mut values = BytesMut::with_capacity(onward.iter().map(|(_, value)| value.len()).sum());
-    for (_, value) in &onward {
-        values.extend_from_slice(value.as_bytes());
-    }
-    let (mut values, mut own) = (values.freeze(), HeaderMap::with_capacity(onward.len()));
-    for (name, value) in onward {
-        // What came as a header's value is one.
-        let copy = HeaderValue::from_maybe_shared(values.split_to(value.len())).unwrap_or_else(|_| value.clone());
-        own.append(name, copy);
+    let mut values = BytesMut::with_capacity(onward.iter().map(|(name, value)| length(name, value)).sum());
+    let mut own = HeaderMap::with_capacity(onward.len());
+    // The values of one name follow each other.
+    for line in onward.chunk_by(|(name, _), (next, _)| is_cookie(name) && is_cookie(next)) {
+        let [(name, first), rest @ ..] = line else { continue };
+        values.extend_from_slice(first.as_bytes());
+        for (_, value) in rest {
+            values.extend_from_slice(BETWEEN_COOKIES);
+            values.extend_from_slice(value.as_bytes());
+        }
+        // What came as values of headers is one.
+        let copy = HeaderValue::from_maybe_shared(values.split().freeze()).unwrap_or_else(|_| (*first).clone());
+        own.append(*name, copy);
     }
     Ok(own)
 }
@@ -278,6 +287,23 @@ mod tests {
         };
         assert_eq!(left(true), ["authorization", "x-custom"]);
         assert_eq!(left(false), ["x-custom"]);
+    }
+
+    #[test]
+    fn cookies_in_several_headers_go_on_in_one_and_count_as_they_came() {
+        let onward = |cookies: &[&str]| {
+            let mut headers = with(HeaderName::from_static("x-custom"), "a");
+            headers.append(HeaderName::from_static("x-custom"), HeaderValue::from_static("b"));
+            for cookie in cookies {
+                headers.append(header::COOKIE, HeaderValue::from_str(cookie).expect("a header"));
+            }
+            end_to_end(&headers, &[], true)
+        };
+        let kept = onward(&["a=1", "b=2; c=3", "d=4"]).expect("few");
+        assert_eq!(kept.get_all(header::COOKIE).iter().collect::<Vec<_>>(), ["a=1; b=2; c=3; d=4"]);
+        assert_eq!(kept.get_all("x-custom").iter().collect::<Vec<_>>(), ["a", "b"]);
+        let half = "x".repeat(MAX_ONWARD / 2);
+        assert!(onward(&[&half]).is_ok() && onward(&[&half, &half]).is_err());
     }
 
     #[test]
