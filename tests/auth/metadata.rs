@@ -41,6 +41,21 @@ async fn the_metadata_names_the_resource_the_issuer_and_the_scopes_and_needs_no_
 }
 
 #[tokio::test]
+async fn a_head_of_the_metadata_has_the_headers_of_a_get_and_no_body_over_either_version_of_http() {
+    let (gate, _issuer) = gate("").await;
+    let url = format!("{}{WELL_KNOWN}/mcp", base(&gate));
+    for client in [Client::new(&url), Client::http2(&url)] {
+        let (mut got, mut head) = (client.send(Method::GET, "").await, client.send(Method::HEAD, "").await);
+        assert_eq!((head.status.as_u16(), head.text()), (200, ""));
+        assert_eq!(head.header("content-length"), got.body.len().to_string());
+        for answer in [&mut got, &mut head] {
+            answer.headers.remove("date");
+        }
+        assert_eq!(head.headers, got.headers);
+    }
+}
+
+#[tokio::test]
 async fn the_challenge_leads_to_the_metadata() {
     let (gate, issuer) = gate("").await;
     for token in ["", "a.b.c"] {

@@ -77,6 +77,23 @@ async fn other_methods_are_405_with_allow() {
 }
 
 #[tokio::test]
+async fn the_refusal_of_a_head_has_no_body_over_either_version_of_http() {
+    let house = House::new("").await;
+    let nowhere = house.gate.url.replace("/mcp", "/nowhere");
+    for new in [Client::new, Client::http2] {
+        let here = new(&house.gate.url);
+        for (client, status) in
+            [(here.clone(), 405), (new(&nowhere), 404), (here.with("origin", "https://x.example"), 403)]
+        {
+            let answer = client.send(Method::HEAD, "").await;
+            assert_eq!((answer.status.as_u16(), answer.text()), (status, ""));
+            assert!(answer.header("content-length").parse::<usize>().unwrap() > 0, "{answer:?}");
+        }
+    }
+    house.still_works(2).await;
+}
+
+#[tokio::test]
 async fn an_unknown_path_is_404_and_names_the_endpoints() {
     let house = House::new("").await;
     for path in ["/", "/mcp/", "/mcp2", "/sse", "/.well-known/oauth-protected-resource"] {

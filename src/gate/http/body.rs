@@ -96,6 +96,11 @@ impl Body {
         Self { _sent: Some(sent), ..Self::from(parts) }
     }
 
+    /// Leaves out what there would be to send.
+    pub(super) fn leave_out(&mut self) {
+        self.content = Content::Empty;
+    }
+
     /// Keeps `answering` until hyper has taken the body whole, or has given it up.
     pub(super) fn count(&mut self, answering: Answering) {
         self.answering = Some(answering);

@@ -2,8 +2,10 @@
 
 use std::{cell::RefCell, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
-use futures_util::future::Either;
+use futures_util::future::{Either, TryFutureExt};
+use http::{Method, Request};
 use hyper::{
+    body::Incoming,
     server::conn::{http1, http2},
     service::service_fn,
 };
@@ -24,6 +26,7 @@ use super::{
     connections::{ConnectionGuard, ConnectionLimits, Connections},
     inline::Inline,
     origin::CheckOriginLayer,
+    respond::head_only,
     service::EndpointService,
     tls::Tls,
     too_many_connections::TurnedAway,
@@ -196,7 +199,12 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let service = RefCell::new(Counted::new(layers.layer(service), Arc::clone(&guard.activity)));
     // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
     // refused must not pile up.
-    let service = service_fn(move |request| service.borrow_mut().call(request));
+    let service = service_fn(move |request: Request<Incoming>| {
+        // hyper leaves out the body over HTTP/1.1 only.
+        let is_head = request.method() == Method::HEAD;
+        let answer = service.borrow_mut().call(request);
+        answer.map_ok(move |answer| if is_head { head_only(answer) } else { answer })
+    });
     let max_head = guard.limits().max_head;
     if http1 {
         let mut builder = http1::Builder::new();

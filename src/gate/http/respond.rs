@@ -1,6 +1,7 @@
 //! Answers as HTTP responses.
 
 use http::{HeaderValue, StatusCode, header};
+use http_body::Body as _;
 
 use super::{Body, sse::Events};
 use crate::{
@@ -43,6 +44,15 @@ pub(super) fn whole(whole: Whole) -> Response {
 pub(super) fn accepted(body: Body) -> Response {
     let mut response = Response::new(body);
     *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}
+
+/// Leaves the body out of the answer to a HEAD request, and keeps its length (RFC 9110, section 9.3.2).
+pub(super) fn head_only(mut response: Response) -> Response {
+    if let Some(length) = response.body().size_hint().exact() {
+        response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+    }
+    response.body_mut().leave_out();
     response
 }
 
