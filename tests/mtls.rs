@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kit::{Authority, Binary, Client, Gate, Upstream, authority, soon, within};
 use rcgen::{CertificateParams, Issuer, KeyPair, SanType};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, version};
+use rustls::{ClientConfig, HandshakeKind, RootCertStore, SupportedProtocolVersion, crypto::aws_lc_rs, version};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     time::Instant,
 };
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// A certificate and its key, in PEM and as rustls has them.
 struct Identity {
@@ -102,8 +102,8 @@ fn authority_of(url: &str) -> &str {
     url.trim_start_matches("https://").split('/').next().unwrap()
 }
 
-/// Returns what a client sees of a handshake: the server's certificate, and which HTTP was agreed.
-async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>, Option<Vec<u8>>)> {
+/// Returns a connection whose server has accepted the client.
+async fn shake_hands(url: &str, config: ClientConfig) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(authority_of(url)).await?;
     let mut stream = TlsConnector::from(Arc::new(config)).connect("127.0.0.1".try_into().unwrap(), stream).await?;
     // A server that wants a certificate says so after the client's part of the handshake.
@@ -111,6 +111,12 @@ async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>,
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         stream.read_u8().await?;
     }
+    Ok(stream)
+}
+
+/// Returns what a client sees of a handshake: the server's certificate, and which HTTP was agreed.
+async fn handshake(url: &str, config: ClientConfig) -> std::io::Result<(Vec<u8>, Option<Vec<u8>>)> {
+    let stream = shake_hands(url, config).await?;
     let session = stream.get_ref().1;
     Ok((session.peer_certificates().unwrap()[0].to_vec(), session.alpn_protocol().map(<[u8]>::to_vec)))
 }
@@ -257,6 +263,21 @@ async fn a_client_needs_a_certificate_of_the_authority_to_connect_and_a_name_in_
             assert_eq!((status, code), (401, -32600), "{message}");
             assert!(message.contains("subject alternative name"), "{message}");
             assert_eq!(answer.header("www-authenticate"), "", "no token would help");
+        }
+    }
+}
+
+#[tokio::test]
+async fn where_clients_need_a_certificate_every_connection_shows_it_as_no_tls_session_is_resumed() {
+    let (files, upstream) = (Files::new(), Upstream::json().await);
+    let ann = Identity::of_client("spiffe://example/ann", &files.clients);
+    for (client_ca, second) in [(false, HandshakeKind::Resumed), (true, HandshakeKind::Full)] {
+        let gate = Gate::with(&upstream, &files.toml(client_ca)).await;
+        for versions in [&[&version::TLS13][..], &[&version::TLS12]] {
+            // Its clones share what there is to resume.
+            let config = files.client(Some(&ann), &["http/1.1"], versions);
+            let kind = async || shake_hands(&gate.url, config.clone()).await.unwrap().get_ref().1.handshake_kind();
+            assert_eq!((kind().await, kind().await), (Some(HandshakeKind::Full), Some(second)), "{versions:?}");
         }
     }
 }

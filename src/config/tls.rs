@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 
 use super::reader::{Entry, Section};
@@ -46,6 +46,11 @@ impl Tls {
         let config = builder.with_single_cert(chain, key);
         let mut config = config.map_err(|error| self.do_not_fit(&error))?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        if self.client_ca.is_some() {
+            // A session that is resumed would let in a certificate that has ended since: only a full handshake looks.
+            config.session_storage = Arc::new(NoServerSessionStorage {});
+            config.send_tls13_tickets = 0;
+        }
         Ok(config)
     }
 
