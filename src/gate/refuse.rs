@@ -77,7 +77,7 @@ impl Refusal {
     pub(super) fn denied(denied: &Denied, challenge: Option<HeaderValue>) -> Self {
         let (status, reason, word) = match denied {
             Denied::Peer(_) => (StatusCode::FORBIDDEN, "peer", "Forbidden"),
-            Denied::NoHeader(_) => (StatusCode::UNAUTHORIZED, "principal", "Unauthorized"),
+            Denied::NoHeader(_) | Denied::NotText(_) => (StatusCode::UNAUTHORIZED, "principal", "Unauthorized"),
             Denied::NoName | Denied::ExpiredCertificate => (StatusCode::UNAUTHORIZED, "certificate", "Unauthorized"),
             Denied::NoToken => (StatusCode::UNAUTHORIZED, "no_token", "Unauthorized"),
             Denied::SeveralTokens => (StatusCode::BAD_REQUEST, "several_tokens", "Bad request"),

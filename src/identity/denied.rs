@@ -7,8 +7,10 @@ use std::{fmt, net::IpAddr, time::Duration};
 pub enum Denied {
     /// The peer is not one of `trusted_peers`.
     Peer(IpAddr),
-    /// The trusted peer did not set the header exactly once, to a text.
+    /// The trusted peer did not set the header exactly once, to a name.
     NoHeader(String),
+    /// The trusted peer did set the header, to what is no name.
+    NotText(String),
     /// The client's certificate has no name that could be the principal.
     NoName,
     /// The client's certificate has ended since the connection began.
@@ -40,6 +42,7 @@ impl Denied {
             Self::Scope => Some("insufficient_scope"),
             Self::Peer(_)
             | Self::NoHeader(_)
+            | Self::NotText(_)
             | Self::NoName
             | Self::ExpiredCertificate
             | Self::NoToken
@@ -55,6 +58,9 @@ impl fmt::Display for Denied {
                 write!(f, "requests are only taken from the gateways in auth.trusted_peers, not from {peer}")
             }
             Self::NoHeader(name) => write!(f, "the gateway must set the header {name} exactly once, to the principal"),
+            Self::NotText(name) => {
+                write!(f, "the gateway must set the header {name} to UTF-8 text without control characters")
+            }
             Self::NoName => f.write_str(
                 "the client's certificate has no URI, DNS name or email address as subject alternative name",
             ),

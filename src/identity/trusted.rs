@@ -20,9 +20,11 @@ pub(super) fn principal(
     }
     let mut values = headers.get_all(name).iter();
     // Of two values one may be the gateway's, and the other the client's own.
-    match (values.next().map(|value| value.to_str()), values.next()) {
-        (Some(Ok(value)), None) if !value.is_empty() => Ok(value.into()),
-        _ => Err(Denied::NoHeader(name.to_string())),
+    let (Some(value), None) = (values.next(), values.next()) else { return Err(Denied::NoHeader(name.to_string())) };
+    match std::str::from_utf8(value.as_bytes()) {
+        Ok("") => Err(Denied::NoHeader(name.to_string())),
+        Ok(principal) if !principal.chars().any(char::is_control) => Ok(principal.into()),
+        _ => Err(Denied::NotText(name.to_string())),
     }
 }
 
@@ -49,5 +51,17 @@ mod tests {
         assert_eq!(name(stranger, &headers), Err(Denied::Peer(stranger.into())));
         headers.append(NAME, HeaderValue::from_static("bob"));
         assert!(matches!(name(gateway, &headers), Err(Denied::NoHeader(_))));
+    }
+
+    #[test]
+    fn the_name_is_utf_8_without_control_characters() {
+        let named = |value: &[u8]| {
+            let value = HeaderValue::from_bytes(value).expect("a header");
+            name([10, 0, 0, 1], &HeaderMap::from_iter([(NAME, value)]))
+        };
+        assert_eq!(named("José Müller".as_bytes()), Ok("José Müller".into()));
+        for wrong in [&b"jos\xe9"[..], b"a\tb", "a\u{85}b".as_bytes()] {
+            assert_eq!(named(wrong), Err(Denied::NotText("x-user".to_owned())), "{wrong:?}");
+        }
     }
 }

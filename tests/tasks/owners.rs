@@ -151,6 +151,24 @@ async fn a_request_without_exactly_one_principal_is_refused() {
 }
 
 #[tokio::test]
+async fn a_principal_may_have_any_letters_in_its_name_but_no_bytes_that_are_not_utf_8() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::with(&upstream, HEADER).await;
+    let jose = as_user(&gate, "josé").await;
+    let id = jose.create_id("echo").await;
+    jose.until(&id, "completed").await;
+    assert_eq!(as_user(&gate, "josé").await.list().await, [id.as_str()]);
+    for name in ["jose", "josè", "jos"] {
+        finds_nothing(&as_user(&gate, name).await, &id).await;
+    }
+    let mut latin1 = jose.clone();
+    latin1.headers.insert("x-user", http::HeaderValue::from_bytes(b"jos\xe9").unwrap());
+    let (status, _, message) = latin1.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).await.refusal();
+    assert_eq!(status, 401);
+    assert!(message.contains("x-user") && message.contains("UTF-8") && !message.contains("once"), "{message}");
+}
+
+#[tokio::test]
 async fn the_same_principal_behind_another_upstream_finds_nothing() {
     let (here, there) = (Upstream::json().await, Upstream::json().await);
     let upstream =

@@ -52,6 +52,7 @@ impl ResourceMetadata {
             }
             Denied::Peer(_)
             | Denied::NoHeader(_)
+            | Denied::NotText(_)
             | Denied::NoName
             | Denied::ExpiredCertificate
             | Denied::Unavailable { .. } => None,
