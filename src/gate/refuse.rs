@@ -78,7 +78,9 @@ impl Refusal {
         let (status, reason, word) = match denied {
             Denied::Peer(_) => (StatusCode::FORBIDDEN, "peer", "Forbidden"),
             Denied::NoHeader(_) | Denied::NotText(_) => (StatusCode::UNAUTHORIZED, "principal", "Unauthorized"),
-            Denied::NoName | Denied::ExpiredCertificate => (StatusCode::UNAUTHORIZED, "certificate", "Unauthorized"),
+            Denied::NoName | Denied::EmptyName | Denied::ExpiredCertificate => {
+                (StatusCode::UNAUTHORIZED, "certificate", "Unauthorized")
+            }
             Denied::NoToken => (StatusCode::UNAUTHORIZED, "no_token", "Unauthorized"),
             Denied::SeveralTokens => (StatusCode::BAD_REQUEST, "several_tokens", "Bad request"),
             Denied::BadToken(_) => (StatusCode::UNAUTHORIZED, "token", "Unauthorized"),

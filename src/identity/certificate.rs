@@ -12,8 +12,8 @@ use super::{Denied, Pass, Principal};
 /// What a verified certificate says about its client.
 #[derive(Clone, Debug)]
 pub struct Certificate {
-    /// The subject alternative name with its kind in front; `None` if no name there can be a principal.
-    name: Option<Arc<str>>,
+    /// The subject alternative name with its kind in front, or why it names no principal.
+    name: Result<Arc<str>, Denied>,
     /// The end of its validity.
     ends: SystemTime,
 }
@@ -29,8 +29,13 @@ impl Certificate {
         // Of several names the kind decides first, then the order.
         let kinds: [(&str, NameOf); 3] = [("uri", uri), ("dns", dns), ("email", email)];
         let found = kinds.iter().find_map(|(kind, name_of)| Some((*kind, names.iter().find_map(name_of)?)));
-        // With its kind, so that the email address in one certificate is never the URI in another.
-        let name = found.filter(|(_, name)| !name.is_empty()).map(|(kind, name)| format!("{kind}:{name}").into());
+        let name = match found {
+            None => Err(Denied::NoName),
+            // Not the next one: it may be shared by clients whose own names the authority has failed to write.
+            Some((_, "")) => Err(Denied::EmptyName),
+            // With its kind, so that the email address in one certificate is never the URI in another.
+            Some((kind, name)) => Ok(format!("{kind}:{name}").into()),
+        };
         Some(Self { name, ends: SystemTime::UNIX_EPOCH + Duration::from_secs(ends) })
     }
 }
@@ -57,7 +62,7 @@ pub(super) fn principal(certificate: Option<&Certificate>) -> Result<Principal, 
     if !pass.is_live() {
         return Err(Denied::ExpiredCertificate);
     }
-    let name = certificate.name.clone().ok_or(Denied::NoName)?;
+    let name = certificate.name.clone()?;
     Ok(Principal { name, pass })
 }
 
@@ -94,6 +99,20 @@ mod tests {
         assert_eq!(name(&[address.clone(), email]).as_deref(), Ok("email:ann@example"));
         assert_eq!(name(&[address]), Err(Denied::NoName));
         assert_eq!(name(&[]), Err(Denied::NoName));
+    }
+
+    #[test]
+    fn a_first_name_that_is_empty_is_refused_as_such_and_no_other_takes_its_place() {
+        let text = |text: &str| text.try_into().expect("ASCII");
+        let dns = SanType::DnsName(text("ann.example"));
+        let empty = [SanType::URI(text("")), SanType::DnsName(text("")), SanType::Rfc822Name(text(""))];
+        for first in &empty {
+            let others = [first.clone(), SanType::Rfc822Name(text("ann@example"))];
+            assert_eq!(name(&others), Err(Denied::EmptyName), "{first:?}");
+        }
+        let [uri, ..] = empty;
+        assert_eq!(name(&[uri, dns]), Err(Denied::EmptyName));
+        assert!(Denied::EmptyName.to_string().contains("is empty"));
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub enum Denied {
     NotText(String),
     /// The client's certificate has no name that could be the principal.
     NoName,
+    /// The name in the client's certificate that would be the principal is empty.
+    EmptyName,
     /// The client's certificate has ended since the connection began.
     ExpiredCertificate,
     /// There is no bearer token.
@@ -44,6 +46,7 @@ impl Denied {
             | Self::NoHeader(_)
             | Self::NotText(_)
             | Self::NoName
+            | Self::EmptyName
             | Self::ExpiredCertificate
             | Self::NoToken
             | Self::Unavailable { .. } => None,
@@ -63,6 +66,10 @@ impl fmt::Display for Denied {
             }
             Self::NoName => f.write_str(
                 "the client's certificate has no URI, DNS name or email address as subject alternative name",
+            ),
+            Self::EmptyName => f.write_str(
+                "the subject alternative name of the client's certificate that counts (its first URI, else its first \
+                 DNS name, else its first email address) is empty",
             ),
             Self::ExpiredCertificate => f.write_str("the client's certificate has expired"),
             Self::NoToken => f.write_str("a bearer token is needed in the Authorization header"),

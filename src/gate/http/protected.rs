@@ -54,6 +54,7 @@ impl ResourceMetadata {
             | Denied::NoHeader(_)
             | Denied::NotText(_)
             | Denied::NoName
+            | Denied::EmptyName
             | Denied::ExpiredCertificate
             | Denied::Unavailable { .. } => None,
         };
