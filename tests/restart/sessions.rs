@@ -94,7 +94,7 @@ async fn a_session_that_its_client_has_ended_while_the_disk_took_nothing_ends_an
 #[tokio::test]
 async fn a_client_whose_session_the_disk_does_not_remove_is_told_no_path_and_no_advice_which_the_log_has() {
     let upstream = Upstream::json().await;
-    let mut house = House::before(&upstream.url(), "").await;
+    let house = House::before(&upstream.url(), "").await;
     let client = Client::connect(&house.url).await;
     let mark = house.folder.path().join("store.db-mark");
     std::fs::rename(&mark, house.folder.path().join("away")).unwrap();
@@ -104,9 +104,8 @@ async fn a_client_whose_session_the_disk_does_not_remove_is_told_no_path_and_no_
     for told in [mark.to_str().unwrap(), "put it back"] {
         assert!(!answer.text().contains(told), "{}", answer.text());
     }
-    let told = house.end(rustix::process::Signal::KILL).await.stderr;
-    let warned = told.lines().find(|line| line.contains("the store of tasks is unavailable"));
-    assert!(warned.is_some_and(|line| line.contains(&advice)), "{told}");
+    let warned = house.running.as_ref().unwrap().logged_after("the store of tasks is unavailable").await;
+    assert!(warned.contains(&advice), "{warned}");
 }
 
 #[tokio::test]
