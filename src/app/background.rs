@@ -33,12 +33,15 @@ pub(super) async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
 /// How often a session of a client is looked for that is used no longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Has sessions of clients leave their places to callers without sessions that wait for one.
+/// Has unused sessions leave their places to callers without sessions that wait for one: those of such callers first, and
+/// then those of clients.
 pub(super) async fn give_way(lifecycle: Arc<Lifecycle>, upstream: Arc<Upstream>) {
     loop {
-        upstream.pool.crowded().await;
-        while upstream.pool.is_crowded() && !lifecycle.give_way(&upstream).await {
-            tokio::time::sleep(LOOK_AGAIN).await;
+        upstream.pool.needs_place().await;
+        if upstream.pool.give_way() || lifecycle.give_way(&upstream).await {
+            upstream.pool.leaves_place();
+        } else {
+            upstream.pool.unused_within(LOOK_AGAIN).await;
         }
     }
 }

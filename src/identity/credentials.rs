@@ -4,7 +4,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// What the names of headers with credentials have in them.
-const WORDS: [&str; 12] = [
+const CREDENTIALS: [&str; 12] = [
     "auth",
     "token",
     "secret",
@@ -18,32 +18,35 @@ const WORDS: [&str; 12] = [
     "assertion",
     "oidc",
 ];
-/// Names a request, and not who sends it.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// What the names of headers have in them by which a gateway tells who the client is.
+const NAMES: [&str; 5] = ["user", "email", "identity", "principal", "cert"];
+/// What the names of headers end with that have such words, and tell a request or a program.
+const OTHERS: [&str; 4] = ["idempotency-key", "signature", "signature-input", "user-agent"];
 
-/// Returns whether a header may prove who the client is.
+/// Returns whether a header may have a credential.
 #[must_use]
 pub fn is_credential(name: &HeaderName) -> bool {
-    let name = name.as_str();
-    name != IDEMPOTENCY_KEY && WORDS.iter().any(|word| name.contains(word))
+    has_one_of(name, &CREDENTIALS)
 }
 
-/// Returns the headers that may prove who the client is.
-pub fn credentials(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    headers.iter().filter(|(name, _)| is_credential(name))
+/// Returns the headers by which a server may know who the client is.
+pub fn senders(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    headers.iter().filter(|(name, _)| {
+        let differs = OTHERS.iter().any(|other| name.as_str().ends_with(other));
+        !differs && (is_credential(name) || has_one_of(name, &NAMES))
+    })
 }
 
-/// Returns a digest of the headers that may prove who the client is, whatever their order, if there are any.
-#[must_use]
-pub fn digest_of_credentials(headers: &HeaderMap) -> Option<[u8; 32]> {
-    let mut credentials: Vec<_> = credentials(headers).collect();
-    if credentials.is_empty() {
+/// Returns a digest of headers, whatever the order of their names, if there are any.
+pub fn digest_of<'h>(headers: impl Iterator<Item = (&'h HeaderName, &'h HeaderValue)>) -> Option<[u8; 32]> {
+    let mut headers: Vec<_> = headers.collect();
+    if headers.is_empty() {
         return None;
     }
     // Those of one name keep their order.
-    credentials.sort_by_key(|(name, _)| name.as_str());
+    headers.sort_by_key(|(name, _)| name.as_str());
     let mut context = Context::new(&SHA256);
-    for (name, value) in credentials {
+    for (name, value) in headers {
         for part in [name.as_str().as_bytes(), value.as_bytes()] {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part);
@@ -52,6 +55,10 @@ pub fn digest_of_credentials(headers: &HeaderMap) -> Option<[u8; 32]> {
     let mut digest = [0; 32];
     digest.copy_from_slice(context.finish().as_ref());
     Some(digest)
+}
+
+fn has_one_of(name: &HeaderName, words: &[&str]) -> bool {
+    words.iter().any(|word| name.as_str().contains(word))
 }
 
 #[cfg(test)]
@@ -63,26 +70,26 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_static(value));
         }
-        digest_of_credentials(&map)
+        digest_of(senders(&map))
     }
 
     #[test]
-    fn each_header_that_may_prove_who_the_client_is_counts_and_no_other() {
+    fn each_header_that_may_tell_who_the_client_is_counts_and_no_other() {
         let ann = digest(&[("authorization", "ann")]);
-        for name in ["cookie", "x-api-key", "x-amzn-oidc-data", "x-auth-user"] {
+        for name in ["cookie", "x-api-key", "x-amzn-oidc-data", "x-auth-user", "x-forwarded-user", "x-client-cert"] {
             let both = digest(&[(name, "one"), ("authorization", "ann")]);
             assert!(both.is_some() && both != ann, "{name}");
             assert_eq!(both, digest(&[("authorization", "ann"), (name, "one")]), "{name}");
             assert_ne!(both, digest(&[("authorization", "ann"), (name, "two")]), "{name}");
         }
-        for name in ["traceparent", "user-agent", "idempotency-key"] {
+        for name in ["traceparent", "user-agent", "x-idempotency-key", "signature", "signature-input"] {
             assert_eq!(digest(&[(name, "one"), ("authorization", "ann")]), ann, "{name}");
             assert_eq!(digest(&[(name, "one")]), None, "{name}");
         }
     }
 
     #[test]
-    fn credentials_that_are_cut_elsewhere_are_others() {
+    fn headers_that_are_cut_elsewhere_are_others() {
         assert_ne!(digest(&[("cookie", "ab")]), digest(&[("cookie", "a"), ("cookie", "b")]));
         assert_ne!(digest(&[("cookie", "a"), ("cookie", "b")]), digest(&[("cookie", "b"), ("cookie", "a")]));
     }

@@ -21,7 +21,7 @@ mod trusted;
 mod written_owner;
 
 pub use certificate::Certificate;
-pub use credentials::{credentials, digest_of_credentials, is_credential};
+pub use credentials::{digest_of, is_credential, senders};
 pub use denied::Denied;
 pub use identified::Identified;
 pub use identify::{Evidence, Identity};

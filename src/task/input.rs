@@ -104,14 +104,15 @@ impl Engine {
         let passing = tokio::spawn(async move {
             let AskingCall { task, caller, upstream_session } = &question.call;
             let delivering = async {
-                if let Err(failure) = deliver(upstream_session, reply, headers).await {
-                    engine.report_not_taken(&question.call, &failure);
-                    let text = format!("The client's answer could not be passed on: {failure}");
-                    let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
-                }
+                let delivered = deliver(upstream_session, reply, headers).await;
+                delivered.inspect_err(|failure| engine.report_not_taken(&question.call, failure))
             };
             // The server does not wait for the store.
-            tokio::join!(biased; engine.settle(&caller.owner, *task), delivering);
+            let ((), delivered) = tokio::join!(biased; engine.settle(&caller.owner, *task), delivering);
+            if let Err(failure) = delivered {
+                let text = format!("The client's answer could not be passed on: {failure}");
+                let _ = engine.change(&caller.owner, *task, |_| Some(Change::Message(excerpt(&text).into()))).await;
+            }
         });
         // A slow server must not hold the client up.
         let _ = tokio::time::timeout(PASS_ON_TIMEOUT, passing).await;

@@ -6,11 +6,11 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
-use http::HeaderMap;
+use http::{HeaderMap, header::AUTHORIZATION};
 use uuid::Uuid;
 
 use crate::{
-    identity::{Owner, OwnerKind, digest_of_credentials},
+    identity::{Owner, OwnerKind},
     wire::{Message, object::Members},
 };
 
@@ -99,8 +99,8 @@ impl Seals {
 
 impl Bound {
     /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
-    /// Where no name is known, the credentials that go on to the server stand for one; elsewhere they may be renewed
-    /// meanwhile.
+    /// Where no name is known, the `Authorization` that goes on to the server stands for one; elsewhere it may be renewed
+    /// meanwhile, as cookies may.
     pub(super) fn of(owner: &Owner, headers: &HeaderMap, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let mut part = |bytes: &[u8]| {
@@ -110,9 +110,9 @@ impl Bound {
         let owner = owner.kind();
         part(format!("{owner:?}").as_bytes());
         if let OwnerKind::Anyone { .. } = owner
-            && let Some(credentials) = digest_of_credentials(headers)
+            && let Some(credential) = headers.get(AUTHORIZATION)
         {
-            part(&credentials);
+            part(credential.as_bytes());
         }
         part(request.method_name().as_bytes());
         if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
@@ -136,7 +136,7 @@ const PER_REQUEST: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::{HeaderValue, header::COOKIE};
 
     use super::*;
 
@@ -169,13 +169,12 @@ mod tests {
         assert_eq!(opened(&ann, "tools/call", &retry.replace(":1", ":2")), None);
         assert_eq!(opened(&ann, "tools/call", &retry.replace("{\"requestState", "{\"more\":1,\"requestState")), None);
         let anyone = Owner::anyone("/mcp".into());
-        for credential in ["authorization", "cookie"] {
-            let bound = |text| {
-                let headers = [(HeaderName::from_static(credential), HeaderValue::from_static(text))];
-                Bound::of(&anyone, &headers.into_iter().collect(), &request("tools/call", CALL))
-            };
-            assert_ne!(bound("one"), bound("two"), "without a name the {credential} stands for one");
-        }
+        let bound = |name, text| {
+            let headers = [(name, HeaderValue::from_static(text))].into_iter().collect();
+            Bound::of(&anyone, &headers, &request("tools/call", CALL))
+        };
+        assert_ne!(bound(AUTHORIZATION, "one"), bound(AUTHORIZATION, "two"), "without a name it stands for one");
+        assert_eq!(bound(COOKIE, "one"), bound(COOKIE, "two"), "it may have been renewed");
         let after_a_restart = Seals::new(&[1; 32]);
         let bound = Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL));
         assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));

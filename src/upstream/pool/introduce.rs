@@ -8,6 +8,7 @@ use super::{
     Generation, NoSession, PoolKey, Pooled, ServerFacts, SessionPool, Sharing,
     hear::hear,
     opening::{INITIALIZED, discovered_facts, facts, initialize},
+    place::Place,
     room::Room,
     slot::Slots,
 };
@@ -29,9 +30,8 @@ impl SessionPool {
         key: &PoolKey,
         sharing: Sharing,
         headers: &HeaderMap,
-        vacancy: Vacancy,
+        Place { room, vacancy }: Place,
     ) -> Result<Arc<Pooled>, NoSession> {
-        let room = self.total.room(&key.owner)?;
         let known = self.generation.get();
         let tools = if sharing == Sharing::Once { self.tools(key) } else { Arc::default() };
         let mut introduced = self.introduce(server, key, headers, known, &tools, vacancy).await;
@@ -44,7 +44,8 @@ impl SessionPool {
             Some(Generation::Modern { .. }) => None,
         };
         if let Some(known) = again {
-            let vacancy = self.vacancy(server).await?;
+            // The process before has left its place, or is about to.
+            let vacancy = server.vacancy().await.map_err(NoSession::failed)?;
             introduced = self.introduce(server, key, headers, known, &tools, vacancy).await;
         }
         if introduced.as_ref().is_err_and(may_be_another) {
@@ -64,6 +65,8 @@ impl SessionPool {
                 }
                 // From here on requests look for it where it is kept.
                 self.generation.set(pooled.generation, &pooled.facts);
+                // Those who wait for a place can share it.
+                self.unused.notify_waiters();
                 Ok(pooled)
             }
         }
@@ -76,8 +79,8 @@ impl SessionPool {
         key: &PoolKey,
         headers: &HeaderMap,
     ) -> Result<Arc<Pooled>, NoSession> {
-        let room = self.total.room(&key.owner)?;
-        let (known, vacancy) = (Some(Generation::Legacy), self.vacancy(server).await?);
+        let Place { room, vacancy } = self.place(server, key).await?;
+        let known = Some(Generation::Legacy);
         let introduced = self.introduce(server, key, headers, known, &Arc::default(), vacancy).await;
         match introduced.map_err(not_agreed)? {
             Introduced::Legacy(agreed) => self.greeted(agreed, server, key, room, headers).await,

@@ -2,11 +2,11 @@
 
 use std::hash::{Hash, Hasher};
 
-use ::http::HeaderMap;
+use ::http::{HeaderMap, header::AUTHORIZATION};
 
 use super::Generation;
 use crate::{
-    identity::{Owner, digest_of_credentials},
+    identity::{Owner, OwnerKind, digest_of, senders},
     wire::ClientCapabilities,
 };
 
@@ -15,18 +15,18 @@ use crate::{
 pub struct PoolKey {
     /// Who calls.
     pub owner: Owner,
-    /// A digest of the credentials that go on to the server, if any do.
-    credentials: Option<[u8; 32]>,
+    /// A digest of the headers that tell the server who calls, if any do.
+    sender: Option<[u8; 32]>,
     /// What the caller can be asked.
     pub client: ClientCapabilities,
 }
 
-/// The clients of the same credentials hardly differ in what they can be asked, and a hash of that takes longer than to
+/// The clients of the same sender hardly differ in what they can be asked, and a hash of that takes longer than to
 /// compare it.
 impl Hash for PoolKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.owner.hash(state);
-        self.credentials.hash(state);
+        self.sender.hash(state);
     }
 }
 
@@ -34,19 +34,26 @@ impl PoolKey {
     /// Returns the key of calls of `owner`, whose `headers` go on to the server.
     #[must_use]
     pub fn new(owner: Owner, client: ClientCapabilities, headers: &HeaderMap) -> Self {
-        Self { owner, credentials: digest_of_credentials(headers), client }
+        let sender = match owner.kind() {
+            OwnerKind::Anyone { .. } => digest_of(senders(headers)),
+            // Other headers may differ from request to request, and the name keeps users apart.
+            OwnerKind::Principal { .. } | OwnerKind::Session(_) => {
+                digest_of(headers.get(AUTHORIZATION).map(|credential| (&AUTHORIZATION, credential)).into_iter())
+            }
+        };
+        Self { owner, sender, client }
     }
 
     /// Returns the key of calls of `owner` to a modern server: each request tells it who its client is and what it can
     /// be asked.
     #[must_use]
     pub fn of_requests(owner: Owner) -> Self {
-        Self { owner, credentials: None, client: ClientCapabilities::default() }
+        Self { owner, sender: None, client: ClientCapabilities::default() }
     }
 
     /// Returns whether the slot of the key keeps what was opened with those `headers`: the link to a modern server is
     /// for all requests of its owner, and a session with a server that was taken for a modern one is for its
-    /// credentials.
+    /// sender.
     pub(super) fn keeps(&self, opened: Generation, headers: &HeaderMap) -> bool {
         let owner = self.owner.clone();
         let right = if opened.is_modern() { Self::of_requests(owner) } else { Self::new(owner, self.client, headers) };

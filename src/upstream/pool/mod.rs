@@ -33,7 +33,8 @@ pub use total::PoolsTotal;
 use self::{
     crowd::Crowd,
     generation::KnownGeneration,
-    slot::{Slot, Slots},
+    place::soon,
+    slot::{SlotUse, Slots},
     tool_lists::ToolLists,
 };
 use super::{Kept, KnownTools, Server};
@@ -58,9 +59,9 @@ pub struct SessionPool {
     generation: KnownGeneration,
     slots: Arc<Mutex<Slots>>,
     tool_lists: ToolLists,
-    /// Notified when a session is used no longer.
+    /// Notified when a use of a session has ended.
     unused: Arc<Notify>,
-    /// Calls that wait for a place that no session of the pool leaves.
+    /// The calls that wait for the place of a process.
     crowd: Crowd,
     total: Arc<PoolsTotal>,
     capacity: Arc<Capacity>,
@@ -100,17 +101,18 @@ impl SessionPool {
         let used = Slots::of(&self.slots, key)?;
         match sharing {
             Sharing::Once => {
-                let vacancy = self.vacancy(server).await?;
-                Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers, vacancy)).await?))
+                let place = self.place(server, key).await?;
+                Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers, place)).await?))
             }
             Sharing::Single => {
                 let alone = |pooled: &Arc<Pooled>| {
                     if pooled.generation.is_modern() { Some(Lease::of(pooled)) } else { Lease::asked(pooled) }
                 };
                 // The session of lists and subscriptions, so that they tell of the process that calls are made in.
+                let until = soon();
                 let shared = || used.slot.lease_shared(key.client.any(), alone).flatten();
                 let freed = || used.slot.free_single().or_else(shared);
-                match self.shared(&used.slot, server, key, headers, alone, || freed().map(Some)).await {
+                match self.shared(&used, server, headers, until, alone, || freed().map(Some)).await {
                     Ok(Some(lease)) => return Ok(lease),
                     Ok(None) => {}
                     Err(why) => return used.slot.free_single().ok_or(why),
@@ -118,11 +120,11 @@ impl SessionPool {
                 if let Some(free) = freed() {
                     return Ok(free);
                 }
-                let vacancy = match self.vacancy_or(server, freed).await? {
-                    ControlFlow::Continue(vacancy) => vacancy,
+                let place = match self.place_or(server, key, until, freed).await? {
+                    ControlFlow::Continue(place) => place,
                     ControlFlow::Break(free) => return Ok(free),
                 };
-                let pooled = Box::pin(self.open(server, key, sharing, headers, vacancy)).await?;
+                let pooled = Box::pin(self.open(server, key, sharing, headers, place)).await?;
                 // A link to a modern server has a place of its own.
                 if pooled.generation.is_modern() {
                     return Ok(Lease::of(&pooled));
@@ -131,7 +133,7 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => self.shared(&used.slot, server, key, headers, Lease::of, || None).await,
+            Sharing::Shared => self.shared(&used, server, headers, soon(), Lease::of, || None).await,
         }
     }
 
@@ -139,13 +141,14 @@ impl SessionPool {
     /// what `freed` gives meanwhile does as well.
     async fn shared<T>(
         &self,
-        slot: &Slot,
+        used: &SlotUse<'_>,
         server: &Server,
-        key: &PoolKey,
         headers: &HeaderMap,
+        until: Instant,
         lease: impl Fn(&Arc<Pooled>) -> T,
         freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
+        let SlotUse { slot, key, .. } = used;
         let may_ask = key.client.any();
         if let Some(leased) = slot.lease_shared(may_ask, &lease) {
             return Ok(leased);
@@ -166,9 +169,10 @@ impl SessionPool {
             self.generation.forget();
         }
         let opening = async {
-            match self.vacancy_or(server, freed).await? {
-                ControlFlow::Continue(vacancy) => {
-                    self.open(server, key, Sharing::Shared, headers, vacancy).await.map(ControlFlow::Continue)
+            let freed = || freed().or_else(|| self.lease_link(key, &lease));
+            match self.place_or(server, key, until, freed).await? {
+                ControlFlow::Continue(place) => {
+                    self.open(server, key, Sharing::Shared, headers, place).await.map(ControlFlow::Continue)
                 }
                 ControlFlow::Break(free) => Ok(ControlFlow::Break(free)),
             }

@@ -42,7 +42,7 @@ pub(super) struct Slot {
 /// A slot in use by a lease that is being made. A slot that stays empty is forgotten.
 pub(super) struct SlotUse<'a> {
     slots: &'a Mutex<Slots>,
-    key: &'a PoolKey,
+    pub(super) key: &'a PoolKey,
     pub(super) slot: Arc<Slot>,
 }
 

@@ -39,7 +39,7 @@ use self::{handshake::ending, rounds::Rounds};
 use super::{Exchanges, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, NativeTasks, Outgoing, Purpose};
 use crate::{
     flow::Outbox,
-    identity::credentials,
+    identity::senders,
     wire::{Message, Method},
 };
 
@@ -62,9 +62,9 @@ pub struct UpstreamSession {
     rounds: Option<Arc<Rounds>>,
     /// Whether the server keeps its side for a later process.
     kept: AtomicBool,
-    /// The headers of messages of taskgate's own, where calls of the same credentials alone are in the session.
-    credentials: HeaderMap,
-    /// Notified when it is used no longer, where another one may need its place.
+    /// The headers of messages of taskgate's own, where calls of the same client alone are in the session.
+    own_headers: HeaderMap,
+    /// Notified when a use of it has ended, where others may wait for the session or for its place.
     unused: Option<Arc<Notify>>,
 }
 
@@ -93,7 +93,7 @@ impl UpstreamSession {
             closing: AtomicBool::new(false),
             rounds: None,
             kept: AtomicBool::new(false),
-            credentials: HeaderMap::new(),
+            own_headers: HeaderMap::new(),
             unused: None,
         }
     }
@@ -103,26 +103,26 @@ impl UpstreamSession {
         Self { rounds: Some(Arc::default()), ..Self::new(inbound, link) }
     }
 
-    /// Keeps the credentials of `headers`, with which the session was opened, for messages of taskgate's own.
+    /// Keeps those of `headers` that tell who has opened the session, for messages of taskgate's own.
     pub(super) fn opened_with(self, headers: &HeaderMap) -> Self {
         let mut kept = HeaderMap::new();
-        for (name, value) in credentials(headers) {
+        for (name, value) in senders(headers) {
             // Copied, because the header may be a cut of a larger buffer. What came as a header's value is one.
             let mut copy = HeaderValue::from_bytes(value.as_bytes()).unwrap_or_else(|_| value.clone());
             copy.set_sensitive(true);
             kept.append(name.clone(), copy);
         }
-        Self { credentials: kept, ..self }
+        Self { own_headers: kept, ..self }
     }
 
-    /// Has the session notify `unused` when it is used no longer.
+    /// Has the session notify `unused` when a use of it has ended.
     pub(super) fn notifying(self, unused: &Arc<Notify>) -> Self {
         Self { unused: Some(Arc::clone(unused)), ..self }
     }
 
     /// Returns the headers of messages of taskgate's own.
     pub(super) fn headers_of_its_own(&self) -> HeaderMap {
-        self.credentials.clone()
+        self.own_headers.clone()
     }
 
     /// Returns whether the server is of the modern generation, so that this is no more than the link to it.
@@ -347,8 +347,8 @@ impl Drop for UpstreamGuard {
         if last && self.session.closing.load(Ordering::SeqCst) {
             self.session.close_unused(self.session.headers_of_its_own());
         }
-        if last && let Some(unused) = &self.session.unused {
-            // First, so that it is unused in every way.
+        if let Some(unused) = &self.session.unused {
+            // First, so that the session is unused in this way too.
             drop(self.kept.take());
             unused.notify_waiters();
         }
