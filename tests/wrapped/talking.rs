@@ -106,6 +106,25 @@ async fn a_cancellation_does_not_overtake_its_request() {
 }
 
 #[tokio::test]
+async fn what_needs_no_session_is_answered_while_initialize_is_open() {
+    let upstream = Upstream::json().await;
+    upstream.hold("initialize");
+    let mut client = Wrapped::start(&["--upstream", &upstream.url()]);
+    let params =
+        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } });
+    let opening = client.ask("initialize", params).await;
+    let opens = upstream.held("initialize").await;
+    let listing = client.ask("tools/list", json!({})).await;
+    let ping = client.ask("ping", json!({})).await;
+    assert_eq!(client.message().await["id"], ping);
+    client.write("{").await;
+    assert_eq!(client.message().await["error"]["code"], -32700);
+    opens.status(500, &[], "not today");
+    assert_eq!(client.message().await["id"], opening);
+    assert_eq!(client.message().await["id"], listing);
+}
+
+#[tokio::test]
 async fn an_invalid_message_is_answered_and_the_session_goes_on() {
     let children = Children::new(Script::default());
     let config = tempfile::NamedTempFile::new().unwrap();

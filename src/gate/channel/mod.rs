@@ -159,12 +159,13 @@ impl Channel {
         loop {
             // A request is on its way before the next message is taken in, which may cancel it.
             while self.answers.next().now_or_never().flatten().is_some() {}
-            if self.opening.is_none() && self.now.is_none() {
-                match waiting.pop_front() {
+            if self.now.is_none() {
+                match self.next_of(&mut waiting) {
                     Some(next) => {
                         self.take(next);
                         continue;
                     }
+                    None if self.opening.is_some() => {}
                     None if !open => break,
                     None if self.has_no_server() => {
                         tracing::error!("the server ended before it had answered initialize; taskgate ends with it");
@@ -194,6 +195,19 @@ impl Channel {
             drop(self.front.lifecycle.end(session.get(), HeaderMap::new(), "client").await);
         }
         !self.refused
+    }
+
+    /// Takes out the next message; while a session is being opened, the next one that needs none.
+    fn next_of(&self, waiting: &mut VecDeque<ClientMessage>) -> Option<ClientMessage> {
+        if self.opening.is_none() {
+            return waiting.pop_front();
+        }
+        let needs_none = |next: &ClientMessage| match &next.message {
+            Ok(message) if message.kind() == Kind::Request && message.method() == Method::Ping => true,
+            Ok(message) => is_modern(message),
+            Err(_) => true,
+        };
+        waiting.iter().position(needs_none).and_then(|at| waiting.remove(at))
     }
 
     fn take(&mut self, incoming: ClientMessage) {
