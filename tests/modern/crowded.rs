@@ -74,6 +74,22 @@ async fn a_call_that_waits_gets_the_place_of_another_owners_process_that_is_used
 }
 
 #[tokio::test]
+async fn several_calls_find_out_one_after_the_other_that_the_server_dies_of_the_question_for_its_generation() {
+    let dies = r#"
+    *'"method":"server/discover"'*) exit 3 ;;
+"#;
+    let children = Children::new(Script { tools: dies, ..SCRIPT });
+    let gate = children.gate(ONE_CHILD).await;
+    let calls = ["ann", "bob", "eve"].map(|user| {
+        let client = able(&gate, user);
+        async move { client.call("pid").await }
+    });
+    for result in soon(futures_util::future::join_all(calls)).await {
+        assert!(result["content"][0]["text"].is_string(), "{result}");
+    }
+}
+
+#[tokio::test]
 async fn the_unused_process_of_a_client_with_a_session_gives_way_to_a_call_without_one_and_the_other_way_round() {
     let children = Children::new(SCRIPT);
     let gate = children.gate(ONE_CHILD).await;

@@ -44,8 +44,8 @@ impl SessionPool {
             Some(Generation::Modern { .. }) => None,
         };
         if let Some(known) = again {
-            // The process before has left its place, or is about to.
-            let vacancy = server.vacancy().await.map_err(NoSession::failed)?;
+            // The process before has left its place, perhaps to another call.
+            let vacancy = self.vacancy(server).await?;
             introduced = self.introduce(server, key, headers, known, &tools, vacancy).await;
         }
         if introduced.as_ref().is_err_and(may_be_another) {

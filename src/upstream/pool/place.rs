@@ -40,9 +40,30 @@ impl SessionPool {
     ) -> Result<ControlFlow<T, Place>, NoSession> {
         // First, as nobody should make way for a session that may not be.
         let room = self.total.room(&key.owner)?;
+        let vacancy = self.vacancy_or(server, until, freed).await?;
+        Ok(vacancy.map_continue(|vacancy| Place { room, vacancy }))
+    }
+
+    /// Waits for the place of a process.
+    ///
+    /// # Errors
+    /// [`NoSession`] if there is none soon.
+    pub(super) async fn vacancy(&self, server: &Server) -> Result<Vacancy, NoSession> {
+        match self.vacancy_or(server, soon(), || None::<Infallible>).await? {
+            ControlFlow::Continue(vacancy) => Ok(vacancy),
+            ControlFlow::Break(never) => match never {},
+        }
+    }
+
+    async fn vacancy_or<T>(
+        &self,
+        server: &Server,
+        until: Instant,
+        freed: impl Fn() -> Option<T>,
+    ) -> Result<ControlFlow<T, Vacancy>, NoSession> {
         let mut vacancy = server.vacancy().await.map_err(NoSession::failed)?;
         if vacancy.lacking().is_none() {
-            return Ok(ControlFlow::Continue(Place { room, vacancy }));
+            return Ok(ControlFlow::Continue(vacancy));
         }
         let in_crowd = self.crowd.join();
         while let Some(full) = vacancy.lacking() {
@@ -61,7 +82,7 @@ impl SessionPool {
             }
         }
         in_crowd.got_place();
-        Ok(ControlFlow::Continue(Place { room, vacancy }))
+        Ok(ControlFlow::Continue(vacancy))
     }
 
     /// Waits until more calls wait for a process than sessions have ended for them.
