@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    host::{House, SOON, call, text},
+    host::{House, SOON, call, text, wait},
     kit::{Client, eventually},
 };
 
@@ -69,6 +69,25 @@ async fn ids_of_no_job_take_no_room_of_those_that_wait() {
     }
     slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
     assert!(text(&waiting.last().await["result"]).contains("is done"));
+}
+
+#[tokio::test]
+async fn jobs_that_have_ended_take_no_room_of_those_that_wait() {
+    let house = House::open(&format!("{SOON}\ntasks.max_waiters_per_owner = 1")).await;
+    let ((one, first), (two, second)) = (house.job().await, house.job().await);
+    for (slow, job) in [(one, &first), (two, &second)] {
+        slow.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+        assert_eq!(text(&wait(&house.host, job, 50.0).await), "done");
+    }
+    let (third, runs) = house.job().await;
+    let mut params = runs.waits(50.0);
+    params["_meta"] = json!({ "progressToken": "t" });
+    let mut waiting = house.host.stream("tools/call", params);
+    waiting.head().await;
+    let told = call(&house.host, "wait_for_job", json!({ "job_ids": [first.id, second.id] })).await;
+    assert_eq!(told["content"].as_array().map(Vec::len), Some(4), "{told}");
+    third.result(r#"{"content":[{"type":"text","text":"done"}]}"#).await;
+    assert_eq!(text(&waiting.last().await["result"]), "done");
 }
 
 #[tokio::test]

@@ -108,12 +108,11 @@ impl Wait {
                 jobs.push(Job { given, id, seen: Err(Missing::NotFound(id)) });
                 continue;
             };
-            // Watched before it is looked at, so that no change is missed.
-            let watch = tools.engine.watch(owner, id);
-            let watch = watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?;
-            let seen = tools.engine.poll(owner, id, who).await.map(|polled| polled.task);
-            if !matches!(seen, Err(Missing::NotFound(_))) {
-                watches.push(watch);
+            let job = Job { given, id, seen: tools.engine.poll(owner, id, who).await.map(|polled| polled.task) };
+            // Only a job that runs takes room. `is_over` looks at it again before anything waits, so that no end is missed.
+            if job.runs() {
+                let watch = tools.engine.watch(owner, id);
+                watches.push(watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?);
             }
             jobs.push(Job { given, id, seen });
         }
