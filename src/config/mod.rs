@@ -42,7 +42,7 @@ pub use store::{Store, StoreFile};
 pub use tasks::{Native, Tasks};
 pub use template::Template;
 pub use tls::Tls;
-pub use tool::{PollInterval, Support, Tool};
+pub use tool::{PollInterval, RequiredTools, Support, Tool};
 pub use upstream::{SSE_MESSAGES, Sessions, Target, Transport, Upstream, target_from_url};
 pub use upstream_id::UpstreamId;
 pub use values::listen_address;

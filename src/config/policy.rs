@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use wildmatch::WildMatchPattern;
 
-use super::tool::Tool;
+use super::tool::{RequiredTools, Tool};
 
 /// `*` is the only wildcard. The library wants a second one, so it gets a character that is never text.
 type Pattern = WildMatchPattern<'*', '\u{10FFFF}'>;
@@ -18,8 +18,10 @@ pub struct Policy {
     patterns: Vec<(Pattern, Arc<Tool>)>,
     /// See [`Policy::has_heartbeats`].
     heartbeats: bool,
-    /// See [`Policy::has_jobs`].
+    /// Whether plain calls of a tool may become jobs in some revision.
     jobs: bool,
+    /// Whether those of a tool may that has not to be a task.
+    optional_jobs: bool,
 }
 
 impl Policy {
@@ -31,9 +33,10 @@ impl Policy {
         });
         let all = || tools.iter().chain([&default]);
         let heartbeats = all().any(|tool| tool.heartbeat.is_some());
-        let jobs = all().any(|tool| tool.becomes_job_after().is_some());
+        let has_jobs = |required| all().any(|tool| tool.may_become_job(required));
+        let (jobs, optional_jobs) = (has_jobs(RequiredTools::CalledPlainly), has_jobs(RequiredTools::Refused));
         let patterns = tools.into_iter().map(|tool| (Pattern::new(&tool.pattern), Arc::new(tool))).collect();
-        Self { default: Arc::new(default), patterns, heartbeats, jobs }
+        Self { default: Arc::new(default), patterns, heartbeats, jobs, optional_jobs }
     }
 
     /// Returns whether plain calls of a tool may be sent heartbeats.
@@ -48,10 +51,13 @@ impl Policy {
         self.heartbeats || self.jobs
     }
 
-    /// Returns whether plain calls of a tool may become jobs.
+    /// Returns whether plain calls of a tool may become jobs where that becomes of `required` tools.
     #[must_use]
-    pub fn has_jobs(&self) -> bool {
-        self.jobs
+    pub fn has_jobs(&self, required: RequiredTools) -> bool {
+        match required {
+            RequiredTools::CalledPlainly => self.jobs,
+            RequiredTools::Refused => self.optional_jobs,
+        }
     }
 
     /// Returns the settings for the tool `name`: those under its exact name, else under the longest pattern

@@ -71,6 +71,15 @@ pub enum Support {
     Required,
 }
 
+/// What becomes of plain calls of the tools that have to be tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequiredTools {
+    /// They are taken: the client's revision has no tasks.
+    CalledPlainly,
+    /// They are refused.
+    Refused,
+}
+
 impl Default for Tool {
     fn default() -> Self {
         Self {
@@ -101,6 +110,13 @@ impl Tool {
     #[must_use]
     pub fn becomes_job_after(&self) -> Option<Duration> {
         self.job_after.filter(|_| self.support != Support::Forbidden)
+    }
+
+    /// Returns whether a plain call may become a job where that becomes of `required` tools.
+    #[must_use]
+    pub fn may_become_job(&self, required: RequiredTools) -> bool {
+        let is_refused = self.support == Support::Required && required == RequiredTools::Refused;
+        self.becomes_job_after().is_some() && !is_refused
     }
 
     /// Returns the interval that clients are told where it is not known how long a call has run.

@@ -40,6 +40,7 @@ pub(crate) use testing::alone;
 use kept::WrittenForm;
 
 use crate::{
+    config::RequiredTools,
     disk::{Disk, SessionRemoval, SessionWrites},
     flow::{ByteRoom, Outbox},
     identity::OwnerKind,
@@ -157,7 +158,14 @@ impl Session {
     /// Returns whether plain calls of the client may become jobs: it has declared no tasks.
     #[must_use]
     pub fn gets_jobs(&self) -> bool {
-        !self.declares_tasks && self.caller.upstream.policy.has_jobs()
+        !self.declares_tasks && self.caller.upstream.policy.has_jobs(self.required_tools())
+    }
+
+    /// Returns what becomes of plain calls of the tools that have to be tasks.
+    #[must_use]
+    pub fn required_tools(&self) -> RequiredTools {
+        // With `Both` the server may take such a call of a tool that has its tasks.
+        if self.tasks == Tasks::Served { RequiredTools::Refused } else { RequiredTools::CalledPlainly }
     }
 
     /// Returns how long the session has not been used; zero while it is in use.

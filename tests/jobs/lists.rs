@@ -69,6 +69,33 @@ async fn a_tool_that_may_be_answered_with_a_job_has_no_output_schema_and_any_oth
 }
 
 #[tokio::test]
+async fn where_no_name_is_left_for_the_tools_for_jobs_every_tool_keeps_its_output_schema() {
+    let named = |name: &str| json!({ "name": name, "inputSchema": {}, "outputSchema": { "type": "object" } });
+    let tools = json!(["slow", "wait_for_job", "taskgate_cancel_job", "taskgate2_list_jobs"].map(named));
+    let house = House::of(Options { tools: tools.clone(), ..Options::default() }, SOON).await;
+    assert_eq!(house.host.ask("tools/list", json!({})).await["tools"], tools);
+    assert_eq!(Modern::plain(&house.gate.url).result("tools/list", json!({})).await["tools"], tools);
+}
+
+#[tokio::test]
+async fn where_a_tool_takes_no_plain_call_it_keeps_its_output_schema_and_brings_no_tools_for_jobs() {
+    let tools = json!([{ "name": "slow", "inputSchema": {}, "outputSchema": { "type": "object" } }]);
+    let upstream = Upstream::start(Options { tools: tools.clone(), ..Options::default() }).await;
+    let gate = Gate::with(&upstream, &format!("{SOON}\ntasks.support = \"required\"")).await;
+    for (version, has_jobs) in [("2025-06-18", true), ("2025-11-25", false)] {
+        let host = Client::connect_as(&gate.url, version, json!({})).await;
+        let listed = host.ask("tools/list", json!({})).await;
+        assert_eq!(names(&listed).len(), if has_jobs { 4 } else { 1 }, "{version}");
+        assert_eq!(listed["tools"][0].get("outputSchema").is_none(), has_jobs, "{version}");
+        assert_eq!(host.initialized.get("instructions").is_some(), has_jobs, "{version}");
+    }
+    let host = Modern::plain(&gate.url);
+    let listed = host.result("tools/list", json!({})).await;
+    assert_eq!((names(&listed), listed["tools"][0].get("outputSchema").is_some()), (vec!["slow"], true), "{listed}");
+    assert_eq!(host.result("server/discover", json!({})).await.get("instructions"), None);
+}
+
+#[tokio::test]
 async fn the_last_page_has_them_once() {
     let house = House::open(SOON).await;
     let first = page(&house, json!({}), json!({ "tools": [tool("a")], "nextCursor": "2" })).await;

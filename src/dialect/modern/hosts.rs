@@ -2,6 +2,7 @@
 
 use super::ClientRequest;
 use crate::{
+    config::RequiredTools,
     dialect::tools::{Heartbeat, ListedFor, with_instructions, with_job_tools},
     upstream::{Call, Lease, ListRequest, Pooled},
     wire::{Method, Parts, object::Members},
@@ -23,7 +24,7 @@ pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease
     let first = params.is_none_or(|params| params.get("cursor").is_none());
     let generation = lease.pooled.generation;
     let listed_for = match (request.gets_jobs(generation), request.hosts_get_jobs(generation)) {
-        (true, _) => ListedFor::Host,
+        (true, _) => ListedFor::Host(RequiredTools::Refused),
         (false, true) => ListedFor::Able,
         (false, false) => ListedFor::Any,
     };

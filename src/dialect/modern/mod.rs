@@ -51,6 +51,7 @@ use self::{
     writer::Polled,
 };
 use crate::{
+    config::RequiredTools,
     dialect::tools::JobTools,
     flow::Capacity,
     identity::Owner,
@@ -355,7 +356,7 @@ impl ClientRequest {
     /// Returns whether requests that declare no tasks get jobs: a server of that generation does not keep tasks to
     /// itself.
     fn hosts_get_jobs(&self, generation: Generation) -> bool {
-        self.caller.upstream.policy.has_jobs() && self.whose(generation) != Whose::Theirs
+        self.caller.upstream.policy.has_jobs(RequiredTools::Refused) && self.whose(generation) != Whose::Theirs
     }
 
     /// Returns what a `requestState` for this request is good for.

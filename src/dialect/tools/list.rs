@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::arguments::{MAX_IDS, MAX_WAIT, WAIT};
 use crate::{
-    config::Policy,
+    config::{Policy, RequiredTools},
     upstream::{JobTool, JobToolNames, ListPage, ListRequest, UpstreamSession},
     wire::{
         Edits, Message, Parts,
@@ -24,7 +24,7 @@ const INSTRUCTIONS: &str = "A tool that takes long may be answered with the id o
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedFor {
     /// A host without tasks, which gets jobs.
-    Host,
+    Host(RequiredTools),
     /// A client that declares tasks, where hosts get another list.
     Able,
     /// A client like all others.
@@ -57,16 +57,17 @@ pub fn with_job_tools(
         // round.
         edits.set(members, "cacheScope", r#""private""#);
     }
-    if listed_for == ListedFor::Able {
+    // Without names for the tools for jobs no call becomes one.
+    let (ListedFor::Host(required), Some(names)) = (listed_for, session.tools().job_tools_beside(&tools)) else {
         return edits.apply();
-    }
+    };
     for tool in &tools {
-        if policy.tool(&tool.name).becomes_job_after().is_some() {
+        if policy.tool(&tool.name).may_become_job(required) {
             edits.remove(&tool.members, "outputSchema");
         }
     }
     let array = members.as_ref().and_then(|members| members.get("tools"));
-    if let (true, Some(names), Some(array)) = (last, session.tools().job_tools_beside(&tools), array) {
+    if let (true, Some(array)) = (last, array) {
         let comma = if array[1..].trim_ascii_start().starts_with(']') { "" } else { "," };
         edits.replace_raw(&array[array.len() - 1..], format!("{comma}{}]", job_tools(names)));
     }

@@ -73,7 +73,7 @@ impl HostPage {
         let (policy, jobs) = (&session.caller.upstream.policy, session.gets_jobs());
         let helps = jobs || policy.has_heartbeats();
         // What a session lists is in no cache that clients share.
-        let listed_for = if jobs { ListedFor::Host } else { ListedFor::Any };
+        let listed_for = if jobs { ListedFor::Host(session.required_tools()) } else { ListedFor::Any };
         helps.then(|| {
             let session = Arc::clone(&session.upstream_session);
             let request = ListRequest { first, asked_at: session.tools().changes() };
