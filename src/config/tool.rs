@@ -150,15 +150,17 @@ pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> T
     let ttl = span(section, ["ttl", "max_ttl"], ttl, origin);
     let poll = Span { short: default.min_poll_interval, long: default.max_poll_interval };
     let poll = span(section, ["min_poll_interval", "max_poll_interval"], poll, origin);
+    let support = section.get("support", one_of(SUPPORT)).unwrap_or(default.support);
+    let (timeout, job_after) = timeout_and_job_after(section, default, support, origin);
     Tool {
         pattern: Arc::clone(&default.pattern),
-        support: section.get("support", one_of(SUPPORT)).unwrap_or(default.support),
+        support,
         ttl: ttl.short,
         max_ttl: ttl.long,
         poll_interval: section.get("poll_interval", poll_interval).unwrap_or(default.poll_interval),
         min_poll_interval: poll.short,
         max_poll_interval: poll.long,
-        timeout: section.get("timeout", duration).unwrap_or(default.timeout),
+        timeout,
         input_timeout: section.get("input_timeout", duration).unwrap_or(default.input_timeout),
         max_running: section.get("max_running", count(1)).unwrap_or(default.max_running),
         max_queued: section.get("max_queued", count(0)).unwrap_or(default.max_queued),
@@ -170,7 +172,7 @@ pub(super) fn read(section: &mut Section<'_>, default: &Tool, origin: &str) -> T
             None => default.immediate_response.clone(),
         },
         heartbeat: section.get("heartbeat", duration_or_off).unwrap_or(default.heartbeat),
-        job_after: section.get("job_after", duration_or_off).unwrap_or(default.job_after),
+        job_after,
         job_text: section.get("job_text", template).unwrap_or_else(|| default.job_text.clone()),
         job_wait_text: section.get("job_wait_text", template).unwrap_or_else(|| default.job_wait_text.clone()),
     }
@@ -203,6 +205,40 @@ fn span(section: &mut Section<'_>, keys: [&'static str; 2], default: Span, origi
         }
     }
     Span { short: short.unwrap_or(default.short), long: long.unwrap_or(default.long) }
+}
+
+/// Reads `timeout` and `job_after`, which has to be shorter: a call that becomes a job has run for that long by then.
+/// `origin` says where the value of an unset one comes from.
+fn timeout_and_job_after(
+    section: &mut Section<'_>,
+    default: &Tool,
+    support: Support,
+    origin: &str,
+) -> (Duration, Option<Duration>) {
+    let [timeout_entry, job_entry] = ["timeout", "job_after"].map(|key| section.entry(key));
+    let timeout = timeout_entry.as_ref().map_or(Some(default.timeout), |entry| entry.convert(duration));
+    let job_after = job_entry.as_ref().map_or(Some(default.job_after), |entry| entry.convert(duration_or_off));
+    if let (Some(limit), Some(Some(after))) = (timeout, job_after)
+        && after >= limit
+        && support != Support::Forbidden
+    {
+        let (limit, after) = (humantime::format_duration(limit), humantime::format_duration(after));
+        let why = "a call would be cut off as it becomes a job; set a shorter job_after or a longer timeout";
+        match (timeout_entry, job_entry) {
+            (Some(_), Some(job)) => job.fail(format!("{after} is not shorter than timeout, {limit}: {why}")),
+            (None, Some(job)) => job.fail(format!("{after} is not shorter than timeout, {limit} ({origin}): {why}")),
+            (Some(timeout), None) => {
+                timeout.fail(format!("{limit} is not longer than job_after, {after} ({origin}): {why}"));
+            }
+            // Both come from [tasks], where this was reported unless `support` is "forbidden" there.
+            (None, None) if default.support == Support::Forbidden => {
+                let both = format!("job_after, {after}, is not shorter than timeout, {limit} ({origin})");
+                section.fail(format!("{both}: {why}"));
+            }
+            (None, None) => {}
+        }
+    }
+    (timeout.unwrap_or(default.timeout), job_after.unwrap_or(default.job_after))
 }
 
 /// Reads `"auto"` or a duration.

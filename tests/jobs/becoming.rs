@@ -27,7 +27,7 @@ async fn a_call_that_takes_long_is_answered_in_words_that_name_the_next_call_and
 
 #[tokio::test]
 async fn a_call_that_has_ended_by_then_is_answered_as_ever() {
-    let house = House::open(r#"tasks.job_after = "1h""#).await;
+    let house = House::open(r#"tasks.job_after = "50m""#).await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     house.upstream.held("slow").await.result(r#"{"content":[{"type":"text","text":"quick"}]}"#);
     assert_eq!(text(&calling.last().await["result"]), "quick");

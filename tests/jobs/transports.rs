@@ -149,7 +149,7 @@ async fn a_call_of_a_server_over_stdio_becomes_a_job_while_the_server_answers_no
 #[tokio::test]
 async fn a_process_that_was_asked_for_its_tools_serves_the_next_call_too() {
     let children = Children::new(Script::default());
-    let gate = children.gate("tasks.job_after = \"1h\"").await;
+    let gate = children.gate("tasks.job_after = \"50m\"").await;
     let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
     let pids = [host.call("pid").await, host.call("pid").await];
     assert_eq!(text(&pids[0]), text(&pids[1]));

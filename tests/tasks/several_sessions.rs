@@ -203,7 +203,7 @@ async fn a_question_that_is_answered_in_one_session_is_withdrawn_in_the_other() 
 #[tokio::test]
 async fn a_question_that_ended_sessions_were_asked_in_a_wait_is_asked_on_the_next_stream() {
     let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, &format!("{HEADER}\n[tasks]\njob_after = \"1h\"")).await;
+    let gate = Gate::with(&upstream, &format!("{HEADER}\n[tasks]\njob_after = \"50m\"")).await;
     let creator = able(&gate).await;
     let (id, slow) = task(&creator, &upstream).await;
     asks(&slow, "elicitation/create", &json!({ "message": "?" })).await;
