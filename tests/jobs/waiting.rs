@@ -126,6 +126,18 @@ async fn several_jobs_are_waited_for_at_once() {
 }
 
 #[tokio::test]
+async fn of_several_jobs_those_with_an_empty_result_are_told_so() {
+    let house = House::open(SOON).await;
+    let ((one, first), (two, second)) = (house.job().await, house.job().await);
+    one.result(r#"{"content":[]}"#).await;
+    two.result(r#"{"content":[],"isError":true}"#).await;
+    let ids = json!({ "job_ids": [first.id, second.id], "seconds": 50 });
+    let result = call(&house.host, "wait_for_job", ids).await;
+    let said = |how: &str, job: &Job| format!("Job {} {how}, and its result is empty.", job.id);
+    assert_eq!(texts(&result), [said("is done", &first), said("has failed", &second)]);
+}
+
+#[tokio::test]
 async fn a_job_is_cancelled_also_in_the_server() {
     let house = House::open(SOON).await;
     let (slow, job) = house.job().await;
@@ -145,6 +157,16 @@ async fn a_job_that_has_ended_is_not_cancelled() {
     assert_eq!(text(&wait(&house.host, &job, 50.0).await), "done");
     let words = text(&call(&house.host, "cancel_job", json!({ "job_id": job.id })).await);
     assert!(words.contains("had ended already") && words.contains("wait_for_job"), "{words}");
+}
+
+#[tokio::test]
+async fn who_cancels_a_job_that_failed_without_a_result_is_promised_none() {
+    let house = House::open(&format!("{SOON}\ntasks.timeout = \"300ms\"")).await;
+    let (slow, job) = house.job().await;
+    slow.abandoned().await;
+    assert_eq!(wait(&house.host, &job, 50.0).await["isError"], true);
+    let words = text(&call(&house.host, "cancel_job", json!({ "job_id": job.id })).await);
+    assert!(words.contains("had failed already, and has no result. To read why, call wait_for_job with"), "{words}");
 }
 
 #[tokio::test]

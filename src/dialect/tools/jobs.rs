@@ -104,7 +104,8 @@ impl JobTools {
                 match self.engine_cancel(caller, id).await {
                     Ok(()) => Told::done(facts.cancels()),
                     Err(NotCancelled::HasEnded(Ending::Cancelled)) => Told::done(facts.cancelled()),
-                    Err(NotCancelled::HasEnded(_)) => Told::done(facts.has_ended()),
+                    Err(NotCancelled::HasEnded(Ending::Error)) => Told::done(facts.had_failed()),
+                    Err(NotCancelled::HasEnded(Ending::Result | Ending::ErrorResult)) => Told::done(facts.has_ended()),
                     Err(NotCancelled::Missing(why)) => self.missing(place, &given, &why, held),
                 }
             }

@@ -114,7 +114,7 @@ impl Wait {
                 let watch = tools.engine.watch(owner, id);
                 watches.push(watch.map_err(|limit| Told::failed(format!("limit reached: {limit}; call again later")))?);
             }
-            jobs.push(Job { given, id, seen });
+            jobs.push(job);
         }
         let policy = &place.caller.upstream.policy;
         let beats = jobs.iter().filter_map(|job| policy.tool(&job.seen.as_ref().ok()?.tool).heartbeat);
@@ -225,8 +225,13 @@ impl Wait {
                     let id = &job.given;
                     if let Some(parts) = contents_within(&raw, bytes + raw.len()) {
                         bytes += raw.len();
-                        let how = if is_error { "has failed. What it gave" } else { "is done. Its result" };
-                        content.push(text(&format!("Job {id} {how} follows.")));
+                        let how = match (is_error, parts.is_empty()) {
+                            (false, false) => "is done. Its result follows.",
+                            (false, true) => "is done, and its result is empty.",
+                            (true, false) => "has failed. What it gave follows.",
+                            (true, true) => "has failed, and its result is empty.",
+                        };
+                        content.push(text(&format!("Job {id} {how}")));
                         content.extend(parts);
                     } else {
                         let call = super::words::wait_call(self.place.names, &[job.id]);

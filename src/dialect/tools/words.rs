@@ -110,10 +110,17 @@ impl JobFacts {
         format!("Job {id} ({title:?}) is cancelled. It has no result, and what it had done by then may stay done.")
     }
 
-    /// Answers a client that cancels a job that has ended.
+    /// Answers a client that cancels a job that has ended with a result.
     pub(super) fn has_ended(&self) -> String {
         let Self { id, title, .. } = self;
         format!("Job {id} ({title:?}) had ended already. To get its result, call {}.", self.wait(&[*id]))
+    }
+
+    /// Answers a client that cancels a job that gave an error in place of a result.
+    pub(super) fn had_failed(&self) -> String {
+        let Self { id, title, .. } = self;
+        let wait = self.wait(&[*id]);
+        format!("Job {id} ({title:?}) had failed already, and has no result. To read why, call {wait}.")
     }
 
     /// Returns the line of a job that runs, in a list.
