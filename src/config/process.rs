@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use toml::de::DeValue;
-
 use super::reader::{Entry, Section};
-use super::values::{count, flag, text};
+use super::values::{count, flag, text, text_without_nul};
 
 /// How taskgate starts the processes of a stdio server.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +49,9 @@ fn variables(entry: Entry<'_>) -> Vec<(String, String)> {
         if name.is_empty() || name.contains(['=', '\0']) {
             entry.fail("an environment variable's name is not empty and has no \"=\" and no NUL in it");
         }
-        Some((name.to_owned(), entry.convert(value)?))
+        Some((name.to_owned(), entry.convert(text_without_nul)?))
     };
     section.entries().into_iter().filter_map(variable).collect()
-}
-
-fn value(value: &DeValue<'_>) -> Result<String, String> {
-    let text = text(value)?;
-    if text.contains('\0') { Err("expected text without NUL".to_owned()) } else { Ok(text) }
 }
 
 fn folder(path: &Path) -> Result<PathBuf, String> {

@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
-use super::values::{flag, one_of, text, text_as};
+use super::values::{flag, one_of, text_as, text_without_nul};
 use super::{Auth, Forward, Native, Policy, Process, Server, forward, process};
 
 const SESSIONS: [(&str, Sessions); 2] = [("owner", Sessions::Owner), ("request", Sessions::Request)];
@@ -322,7 +322,7 @@ fn target_from_command(entry: &Entry<'_>, has_folder: bool) -> Option<Target> {
     if items.is_empty() {
         entry.fail(format!("expected {EXPECTED}, found an empty one"));
     }
-    let words: Vec<_> = items.iter().map(|item| item.convert(text)).collect();
+    let words: Vec<_> = items.iter().map(|item| item.convert(text_without_nul)).collect();
     if let (Some(item), Some(Some(program))) = (items.first(), words.first())
         && program.is_empty()
     {

@@ -23,6 +23,12 @@ pub(super) fn text(value: &DeValue<'_>) -> Result<String, String> {
     value.as_str().map_or_else(|| expected("a string", value), |text| Ok(text.to_owned()))
 }
 
+/// Reads text that a process can be given.
+pub(super) fn text_without_nul(value: &DeValue<'_>) -> Result<String, String> {
+    let text = text(value)?;
+    if text.contains('\0') { Err("expected text without NUL".to_owned()) } else { Ok(text) }
+}
+
 /// Reads `true` or `false`.
 pub(super) fn flag(value: &DeValue<'_>) -> Result<bool, String> {
     value.as_bool().map_or_else(|| expected("true or false", value), Ok)
