@@ -4,7 +4,6 @@ use std::collections::{HashMap, hash_map};
 use std::net::IpAddr;
 
 use http::Uri;
-use http::uri::PathAndQuery;
 
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
@@ -256,12 +255,18 @@ fn path(text: &str) -> Result<String, String> {
         "has a query or a fragment"
     } else if text.len() > 1 && text.ends_with('/') {
         "ends in \"/\""
-    } else if text.parse::<PathAndQuery>().is_err() {
-        "has characters that a path cannot have"
+    } else if !text.bytes().all(stands_in_path) {
+        "has characters that clients send percent-encoded; write it as they send it, such as \"/%C3%A4\" for \"/ä\""
     } else {
         return Ok(text.to_owned());
     };
     Err(format!("expected a path such as \"/mcp\", but {text:?} {problem}"))
+}
+
+/// Returns whether a byte stands in a path as it is (RFC 3986, section 3.3), or begins one that is percent-encoded.
+/// Paths are compared as they come.
+fn stands_in_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"/%-._~!$&'()*+,;=:@".contains(&byte)
 }
 
 /// Checks the address of an HTTP server.
