@@ -255,6 +255,9 @@ fn path(text: &str) -> Result<String, String> {
         "has a query or a fragment"
     } else if text.len() > 1 && text.ends_with('/') {
         "ends in \"/\""
+    } else if text.starts_with("/.well-known/") {
+        // It could take the place of the metadata of another upstream.
+        "is below \"/.well-known/\", where metadata is"
     } else if !text.bytes().all(stands_in_path) {
         "has characters that clients send percent-encoded; write it as they send it, such as \"/%C3%A4\" for \"/ä\""
     } else {

@@ -47,7 +47,7 @@ impl Served {
             std::iter::once((upstream.id.as_str().to_owned(), (upstream, Door::Streamable))).chain(old)
         });
         let metadata = protected.then(|| metadata_doors(&all)).into_iter().flatten();
-        // An endpoint of the configuration wins over metadata at the same path.
+        // No endpoint is where metadata is: the configuration has none below "/.well-known/".
         let doors = metadata.chain(doors).map(|(path, (upstream, door))| (path, (Arc::clone(upstream), door)));
         Self { doors: doors.collect(), all }
     }
