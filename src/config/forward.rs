@@ -8,7 +8,7 @@ use super::values::flag;
 use super::{Auth, Secret};
 
 /// Returns whether taskgate keeps a header from servers: it belongs to one hop, describes one message or sets conditions
-/// for it, or is one that taskgate sets itself. The configuration cannot set it either.
+/// for it, tells of a page, or is one that taskgate sets itself. The configuration cannot set it either.
 #[must_use]
 pub fn is_own_header(name: &HeaderName) -> bool {
     matches!(
@@ -33,6 +33,7 @@ pub fn is_own_header(name: &HeaderName) -> bool {
             | "last-event-id"
             | "mcp-protocol-version"
             | "mcp-session-id"
+            | "origin"
             | "proxy-authenticate"
             | "proxy-authorization"
             | "proxy-connection"
@@ -43,6 +44,11 @@ pub fn is_own_header(name: &HeaderName) -> bool {
             | "transfer-encoding"
             | "upgrade"
     )
+}
+
+/// Returns whether a header repeats what stands in one message: it goes on from the client, and no other value is right.
+fn repeats_message(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "mcp-method" | "mcp-name") || name.as_str().starts_with("mcp-param-")
 }
 
 /// What goes on to an HTTP server besides the messages.
@@ -101,7 +107,7 @@ fn named_values(entry: Entry<'_>) -> Vec<(HeaderName, Secret)> {
             entry.fail("not the name of a header");
             continue;
         };
-        if is_own_header(&name) {
+        if is_own_header(&name) || repeats_message(&name) {
             entry.fail(
                 "a header that taskgate sets itself, or that belongs to one connection or one message; remove it",
             );

@@ -47,7 +47,6 @@ fn end_to_end(headers: &HeaderMap, out: &[HeaderName], authorization: bool) -> R
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     let ends = |name: &HeaderName| {
         is_own_header(name)
-            || *name == header::ORIGIN
             || out.contains(name)
             || named.contains(name)
             || (*name == header::AUTHORIZATION && !authorization)
