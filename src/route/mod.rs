@@ -55,7 +55,9 @@ pub fn route(message: &Message, tasks: Tasks, policy: &Policy) -> Route {
     match (message.kind(), message.method(), tasks) {
         (Kind::Notification, Method::Cancelled, _) => Route::Cancelled,
         (Kind::Request, Method::Initialize, _) => Route::Refuse(RpcError::invalid_request(
-            "Invalid request: the session is initialized already; initialize a new one without Mcp-Session-Id",
+            // The transport is not known here.
+            "Invalid request: the session is initialized already; initialize a new one without Mcp-Session-Id, \
+             on stdio and HTTP+SSE over a new connection",
         )),
         // In a session with both kinds of tasks the gate finds out whose task it is.
         (Kind::Request, method, Tasks::Served | Tasks::Both) => match method {
@@ -177,6 +179,14 @@ mod tests {
         ] {
             let decision = decide("tools/call", params, Tasks::Served);
             assert!(decision.starts_with(start), "{params}: {decision}");
+        }
+    }
+
+    #[test]
+    fn a_second_initialize_is_told_what_helps_on_each_transport() {
+        let refused = decide("initialize", "{}", Tasks::Served);
+        for told in ["without Mcp-Session-Id", "on stdio and HTTP+SSE over a new connection"] {
+            assert!(refused.starts_with("-32600 Invalid request: ") && refused.contains(told), "{refused}");
         }
     }
 
