@@ -82,7 +82,8 @@ async fn a_stop_waits_for_calls_that_run_and_fails_those_that_end_with_the_proce
     let client = Client::connect(&house.url).await;
     let (running, waits) = (client.create_id("slow").await, client.create_id("slow").await);
     let held = upstream.held("slow").await;
-    house.end(Signal::TERM).await;
+    let told = house.end(Signal::TERM).await.stderr;
+    assert!(told.contains("failed=1 untold=1 left=1"), "{told}");
     held.abandoned().await;
     house.start_again().await;
     let failed = client.get(&running).await;
@@ -103,8 +104,23 @@ async fn the_log_of_a_stop_says_of_no_task_that_it_has_ended_where_the_store_has
     held.result(DONE);
     house.running.as_ref().unwrap().logged_after("the store of tasks is unavailable").await;
     let told = house.end(Signal::TERM).await.stderr;
-    assert!(told.contains("drained, but the store has not taken") && told.contains("untaken=1"), "{told}");
+    assert!(
+        told.contains("drained, but the store has not taken") && told.contains("untold=0 left=0 untaken=1"),
+        "{told}"
+    );
     assert!(!told.contains("every task has ended"), "{told}");
+}
+
+#[tokio::test]
+async fn the_log_of_a_stop_says_that_the_next_process_tells_of_calls_that_have_failed() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "[server]\ndrain_timeout = \"1s\"\n").await;
+    let client = Client::connect(&house.url).await;
+    client.create_id("slow").await;
+    let _held = upstream.held("slow").await;
+    let told = house.end(Signal::TERM).await.stderr;
+    let line = told.lines().find(|line| line.contains("drain_timeout is over")).unwrap_or(&told);
+    assert!(line.contains("the next process tells the owners that do not know failed=1 untold=1"), "{told}");
 }
 
 #[tokio::test]

@@ -44,18 +44,25 @@ impl Event for Drained {
         if *untaken > 0 {
             tracing::warn!(
                 failed,
+                untold,
                 left,
                 untaken,
                 "drained, but the store has not taken the last change of the tasks that \"untaken\" counts"
             );
         } else if *left > 0 {
-            tracing::info!(failed, left, "drained: the next process goes on with the tasks that are left");
+            tracing::info!(failed, untold, left, "drained: the next process goes on with the tasks that are left");
         } else if *failed == 0 && *untold == 0 {
             tracing::info!("drained: every task has ended, and its owner has been told");
         } else if *failed == 0 && *outlive {
             tracing::info!(
                 untold,
                 "drained: every task has ended, and the next process tells the owners that do not know"
+            );
+        } else if *outlive {
+            tracing::warn!(
+                failed,
+                untold,
+                "drain_timeout is over: \"failed\" counts tasks that still ran, and the next process tells the owners that do not know"
             );
         } else {
             tracing::warn!(
