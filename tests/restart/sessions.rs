@@ -104,7 +104,7 @@ async fn a_client_whose_session_the_disk_does_not_remove_is_told_no_path_and_no_
     for told in [mark.to_str().unwrap(), "put it back"] {
         assert!(!answer.text().contains(told), "{}", answer.text());
     }
-    let warned = house.running.as_ref().unwrap().logged_after("the store of tasks is unavailable").await;
+    let warned = house.running.as_ref().unwrap().logged_after("the store is unavailable").await;
     assert!(warned.contains(&advice), "{warned}");
 }
 

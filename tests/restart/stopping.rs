@@ -102,7 +102,7 @@ async fn the_log_of_a_stop_says_of_no_task_that_it_has_ended_where_the_store_has
     let held = upstream.held("slow").await;
     std::fs::rename(house.folder.path().join("store.db-mark"), house.folder.path().join("away")).unwrap();
     held.result(DONE);
-    house.running.as_ref().unwrap().logged_after("the store of tasks is unavailable").await;
+    house.running.as_ref().unwrap().logged_after("the store is unavailable").await;
     let told = house.end(Signal::TERM).await.stderr;
     assert!(
         told.contains("drained, but the store has not taken") && told.contains("untold=0 left=0 untaken=1"),

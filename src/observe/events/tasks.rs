@@ -125,7 +125,7 @@ impl Event for TaskEnded<'_> {
     }
 }
 
-/// The store of tasks did not answer.
+/// The store did not answer about a task or a session.
 #[derive(Debug)]
 pub struct StoreUnavailable<'a> {
     /// Why.
@@ -134,7 +134,7 @@ pub struct StoreUnavailable<'a> {
 
 impl Event for StoreUnavailable<'_> {
     fn tell(&self, _: &Metrics) {
-        tracing::warn!(why = self.why, "the store of tasks is unavailable");
+        tracing::warn!(why = self.why, "the store is unavailable");
     }
 }
 
