@@ -20,7 +20,8 @@ const CREDENTIALS: [&str; 12] = [
 ];
 /// What the names of headers have in them by which a gateway tells who the client is.
 const NAMES: [&str; 5] = ["user", "email", "identity", "principal", "cert"];
-/// What the names of headers end with that have such words, and tell a request or a program.
+/// How the names of headers end that have one of these words, and say nothing of the client: they differ from request to
+/// request, or name a program.
 const OTHERS: [&str; 4] = ["idempotency-key", "signature", "signature-input", "user-agent"];
 
 /// Returns whether a header may have a credential.

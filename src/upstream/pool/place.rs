@@ -38,7 +38,7 @@ impl SessionPool {
         until: Instant,
         freed: impl Fn() -> Option<T>,
     ) -> Result<ControlFlow<T, Place>, NoSession> {
-        // First, as nobody should make way for a session that may not be.
+        // Before anything else: where a limit refuses this session, no other one may end for it.
         let room = self.total.room(&key.owner)?;
         let vacancy = self.vacancy_or(server, until, freed).await?;
         Ok(vacancy.map_continue(|vacancy| Place { room, vacancy }))
