@@ -13,6 +13,7 @@ mod jobs;
 mod late_server;
 mod modern;
 mod native;
+mod on_stdio;
 mod one_file;
 mod resumed;
 mod sessions;

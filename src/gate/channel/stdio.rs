@@ -65,7 +65,7 @@ impl ChannelFront {
             };
             self.lifecycle.end_all().await;
             // The tasks of requests without a session are this client's too.
-            self.lifecycle.end_tasks_of(&Owner::anyone(upstream.id.clone())).await;
+            self.lifecycle.end_tasks_with_process(&Owner::anyone(upstream.id.clone())).await;
             upstreams_ended(slice::from_ref(&upstream)).await;
             served
         };

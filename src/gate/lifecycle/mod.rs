@@ -92,9 +92,11 @@ impl Lifecycle {
         if self.sessions.are_closing() { Refusal::full(&Full::Stopping) } else { Refusal::unknown_session() }
     }
 
-    /// Ends and removes the tasks of an owner that leaves.
-    pub(in crate::gate) async fn end_tasks_of(&self, owner: &Owner) {
-        self.engine.end_owner(owner).await;
+    /// Ends and removes the tasks of an owner whose client ends with this process, unless the next one has them.
+    pub(in crate::gate) async fn end_tasks_with_process(&self, owner: &Owner) {
+        if !self.engine.outlives_process() {
+            self.engine.end_owner(owner).await;
+        }
     }
 
     /// Returns what each owner has left of its rates.
