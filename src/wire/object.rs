@@ -1,6 +1,6 @@
 //! The members of one JSON object, as raw text and in their order.
 
-use std::{borrow::Cow, collections::HashSet, ops::Range, sync::OnceLock};
+use std::{borrow::Cow, collections::HashSet, sync::OnceLock};
 
 use memchr::{memchr, memmem::Finder};
 use serde::Deserialize;
@@ -69,25 +69,31 @@ impl<'a> Members<'a> {
         self.members.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 
-    /// Returns which part of [`Members::raw`] to cut so that `key` is gone and the rest is still an object.
-    pub(super) fn removal(&self, key: &str) -> Option<Range<usize>> {
-        let at = self.members.iter().position(|(name, _)| name == key)?;
-        let outer = self.raw.as_bytes();
-        let end = span(outer, self.members[at].1).end;
-        if at > 0 {
-            return Some(span(outer, self.members[at - 1].1).end..end);
-        }
-        let start = outer.iter().position(|b| *b == b'{')? + 1;
-        let rest = &outer[end..];
-        let gap = rest.iter().position(|b| !b.is_ascii_whitespace())?;
-        if rest[gap] != b',' {
-            return Some(start..end);
-        }
-        // Keep the white space in front of the first member, and drop the white space behind the comma.
-        let lead = outer[start..].iter().position(|b| !b.is_ascii_whitespace())?;
-        let tail = rest[gap + 1..].iter().position(|b| !b.is_ascii_whitespace())?;
-        Some(start + lead..end + gap + 1 + tail)
+    /// Returns where `key` and its value stand.
+    pub(super) fn place(&self, key: &str) -> Option<MemberPlace> {
+        let number = self.members.iter().position(|(name, _)| name == key)?;
+        let value_end = |number: usize| span(self.raw.as_bytes(), self.members[number].1).end;
+        let end = value_end(number);
+        let text_at = |at: usize| at + self.raw[at..].len() - self.raw[at..].trim_ascii_start().len();
+        let next = (number + 1 < self.members.len()).then(|| text_at(text_at(end) + ",".len()));
+        let before = if number == 0 { text_at("{".len()) } else { value_end(number - 1) };
+        Some(MemberPlace { number, of: self.members.len(), before, end, next })
     }
+}
+
+/// Where a member stands in its object, counted from the opening bracket, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemberPlace {
+    /// Which of the members it is, from 0 on.
+    pub number: usize,
+    /// How many members there are.
+    pub of: usize,
+    /// The end of the member before, or the beginning of the first one.
+    pub before: usize,
+    /// Its end.
+    pub end: usize,
+    /// The beginning of the next one, if there is one.
+    pub next: Option<usize>,
 }
 
 /// Returns a key that is there twice. It compares few keys with each other and hashes many, because a stranger decides

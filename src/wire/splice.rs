@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range};
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    object::{Members, quote},
+    object::{MemberPlace, Members, quote},
     span::span,
 };
 
@@ -16,19 +16,36 @@ const SHARE_FROM: usize = 16 * 1024;
 #[derive(Debug)]
 pub struct Edits<'a> {
     source: &'a Bytes,
-    edits: Vec<(Range<usize>, Cow<'a, str>)>,
+    texts: Vec<Edit<'a>>,
+    /// The objects that lose or gain members. What becomes of their commas is known when all of that is.
+    objects: Vec<Object<'a>>,
+}
+
+/// A text in the place of a part of the source.
+type Edit<'a> = (Range<usize>, Cow<'a, str>);
+
+/// What an object loses and gains.
+#[derive(Clone, Debug)]
+struct Object<'a> {
+    /// Where it begins in the source.
+    at: usize,
+    is_empty: bool,
+    /// The members that it loses.
+    removed: Vec<MemberPlace>,
+    /// The members that it gains, in front of those that it has.
+    added: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Edits<'a> {
     /// Starts without edits.
     #[must_use]
     pub fn of(source: &'a Bytes) -> Self {
-        Self { source, edits: Vec::with_capacity(4) }
+        Self { source, texts: Vec::with_capacity(4), objects: Vec::new() }
     }
 
     /// Puts `new` in the place of `span`. Spans must not overlap.
     pub fn replace(&mut self, span: Range<usize>, new: impl Into<Cow<'a, str>>) {
-        self.edits.push((span, new.into()));
+        self.texts.push((span, new.into()));
     }
 
     /// Puts `new` in the place of `old`, a part of the source.
@@ -38,16 +55,23 @@ impl<'a> Edits<'a> {
 
     /// Takes the member `key` out of an object of the source. Does nothing if the object has no such member.
     pub fn remove(&mut self, members: &Members<'_>, key: &str) {
-        if let Some(range) = members.removal(key) {
-            let base = span(self.source, members.raw()).start;
-            self.replace(base + range.start..base + range.end, "");
+        if let Some(place) = members.place(key) {
+            self.object(members.raw()).removed.push(place);
         }
     }
 
     /// Puts aside the edits, to be applied later to the same source, if at all.
     #[must_use]
     pub fn put_aside(self) -> PutAside {
-        PutAside(self.edits.into_iter().map(|(span, new)| (span, Cow::Owned(new.into_owned()))).collect())
+        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
+        let texts = self.texts.into_iter().map(|(span, new)| (span, owned(new)));
+        let objects = self.objects.into_iter().map(|Object { at, is_empty, removed, added }| Object {
+            at,
+            is_empty,
+            removed,
+            added: added.into_iter().map(owned).collect(),
+        });
+        PutAside { texts: texts.collect(), objects: objects.collect() }
     }
 
     /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
@@ -61,11 +85,19 @@ impl<'a> Edits<'a> {
 
     /// Adds a raw member in front of a raw object of the source, which must not have it.
     pub fn add(&mut self, object: &str, member: impl Into<Cow<'a, str>>) {
-        let at = span(self.source, object).start + 1;
-        self.replace(at..at, member);
-        if !object[1..].trim_ascii_start().starts_with('}') {
-            self.replace(at..at, ",");
-        }
+        self.object(object).added.push(member.into());
+    }
+
+    /// Returns what a raw object of the source loses and gains.
+    fn object(&mut self, raw: &str) -> &mut Object<'a> {
+        let at = span(self.source, raw).start;
+        let known = self.objects.iter().position(|object| object.at == at);
+        let number = known.unwrap_or_else(|| {
+            let is_empty = raw[1..].trim_ascii_start().starts_with('}');
+            self.objects.push(Object { at, is_empty, removed: Vec::new(), added: Vec::new() });
+            self.objects.len() - 1
+        });
+        &mut self.objects[number]
     }
 
     /// Returns the edited document.
@@ -77,7 +109,10 @@ impl<'a> Edits<'a> {
     /// Returns the edited document between the texts of `front` and `back`.
     #[must_use]
     pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
-        let Self { source, mut edits } = self;
+        let Self { source, texts: mut edits, objects } = self;
+        for object in objects {
+            object.edit(&mut edits);
+        }
         // Stable, so that additions at one place stay in their order; they come before what is replaced from there on.
         edits.sort_by_key(|(range, _)| (range.start, range.end));
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
@@ -100,23 +135,59 @@ impl<'a> Edits<'a> {
     }
 }
 
+impl<'a> Object<'a> {
+    /// Writes what the object gains, and cuts what it loses, each with the commas that go with it.
+    fn edit(mut self, edits: &mut Vec<Edit<'a>>) {
+        let inside = self.at + 1;
+        let keeps = self.removed.first().map_or(!self.is_empty, |place| self.removed.len() < place.of);
+        let last = self.added.len().saturating_sub(1);
+        for (number, member) in self.added.into_iter().enumerate() {
+            edits.push((inside..inside, member));
+            if number < last || keeps {
+                edits.push((inside..inside, ",".into()));
+            }
+        }
+        self.removed.sort_unstable_by_key(|place| place.number);
+        // Members that follow each other go in one piece.
+        for run in self.removed.chunk_by(|place, next| place.number + 1 == next.number) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let cut = match (first.number, last.next) {
+                (0, Some(next)) => first.before..next,
+                (0, None) => 1..last.end,
+                _ => first.before..last.end,
+            };
+            edits.push((self.at + cut.start..self.at + cut.end, "".into()));
+        }
+    }
+}
+
 /// Edits without their document.
 #[derive(Clone, Debug, Default)]
-pub struct PutAside(Vec<(Range<usize>, Cow<'static, str>)>);
+pub struct PutAside {
+    texts: Vec<Edit<'static>>,
+    objects: Vec<Object<'static>>,
+}
 
 impl PutAside {
     /// Returns the edits of `source`, which must be the document that they were made for.
     #[must_use]
     pub fn of<'a>(&'a self, source: &'a Bytes) -> Edits<'a> {
-        let mut edits = Edits::of(source);
-        edits.edits.extend(self.0.iter().map(|(span, new)| (span.clone(), Cow::Borrowed(&**new))));
-        edits
+        let borrowed = |text: &'a Cow<'static, str>| Cow::Borrowed(&**text);
+        let texts = self.texts.iter().map(|(span, new)| (span.clone(), borrowed(new)));
+        let objects = self.objects.iter().map(|Object { at, is_empty, removed, added }| Object {
+            at: *at,
+            is_empty: *is_empty,
+            removed: removed.clone(),
+            added: added.iter().map(borrowed).collect(),
+        });
+        Edits { source, texts: texts.collect(), objects: objects.collect() }
     }
 
     /// Returns how many bytes of new text are put aside.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.0.iter().map(|(_, new)| new.len()).sum()
+        let added = self.objects.iter().flat_map(|object| &object.added);
+        self.texts.iter().map(|(_, new)| new).chain(added).map(|text| text.len()).sum()
     }
 }
 
@@ -176,6 +247,8 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::wire::Message;
 
@@ -225,6 +298,65 @@ mod tests {
                 }
             });
             assert_eq!(edited, after, "{removes_first}");
+        }
+    }
+
+    #[test]
+    fn no_comma_is_left_where_members_go_and_none_is_missing_where_they_come() {
+        let all = |text| {
+            edit(text, |edits, members| {
+                edits.add(members.raw(), r#""c":3"#);
+                edits.remove(members, "x");
+                edits.remove(members, "y");
+                edits.set(members, "d", "4");
+            })
+        };
+        for before in ["{}", r#"{"x":1}"#, r#"{"y":1}"#, r#"{ "x":1, "y":2 }"#, r#"{"y":1,"x":2}"#] {
+            assert_eq!(all(before).replace(' ', ""), r#"{"c":3,"d":4}"#, "{before}");
+        }
+        for before in [r#"{"x":1,"a":1,"y":2}"#, r#"{"x":1,"y":2,"a":1}"#, r#"{"a":1,"y":2,"x":1}"#] {
+            assert_eq!(all(before), r#"{"c":3,"d":4,"a":1}"#, "{before}");
+        }
+    }
+
+    /// The members of an object, in their order.
+    fn members_of(text: &str) -> Vec<(String, String)> {
+        let members = Members::parse(text).expect("an object");
+        members.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    proptest! {
+        /// A change is a key and its new value; one without a value removes the member.
+        #[test]
+        fn an_edited_object_has_the_members_that_it_should_have_in_their_order(
+            members in 0..6_u8,
+            gap in "[ \n]{0,2}",
+            changes in prop::collection::hash_map(0..9_u8, prop::option::of(10..99_u8), 0..9),
+        ) {
+            let pairs: Vec<_> = (0..members).map(|key| format!("{gap}\"{key}\"{gap}:{key}{gap}")).collect();
+            let source = Bytes::from(format!("{gap}{{{gap}{}}}{gap}", pairs.join(",")));
+            let raw = std::str::from_utf8(&source).expect("text");
+            let object = Members::parse(raw).expect("an object");
+            let mut edits = Edits::of(&source);
+            let (mut added, mut kept) = (Vec::new(), members_of(raw));
+            for (key, value) in &changes {
+                let (key, value) = (key.to_string(), value.map(|value| value.to_string()));
+                match &value {
+                    Some(value) => edits.set(&object, &key, value),
+                    None => edits.remove(&object, &key),
+                }
+                match (kept.iter().position(|(own, _)| *own == key), value) {
+                    (Some(at), Some(value)) => kept[at].1 = value,
+                    (Some(at), None) => drop(kept.remove(at)),
+                    (None, Some(value)) => added.push((key, value)),
+                    (None, None) => {}
+                }
+            }
+            let put_aside = edits.put_aside();
+            let edited = put_aside.of(&source).apply().into_bytes();
+            let edited = std::str::from_utf8(&edited).expect("text");
+            prop_assert!(serde_json::from_str::<serde_json::Value>(edited).is_ok(), "{edited}");
+            prop_assert_eq!(members_of(edited), [added, kept].concat());
         }
     }
 

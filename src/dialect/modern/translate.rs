@@ -229,9 +229,13 @@ mod tests {
     use super::*;
 
     fn answered(raw: &str) -> Result<String, String> {
+        answered_to(Method::ToolsCall, raw)
+    }
+
+    fn answered_to(method: Method, raw: &str) -> Result<String, String> {
         let source = Bytes::copy_from_slice(raw.as_bytes());
         let raw = std::str::from_utf8(&source).expect("text");
-        let answer = result(&source, raw, (Method::ToolsCall, "7"), &ServerFacts::own())?;
+        let answer = result(&source, raw, (method, "7"), &ServerFacts::own())?;
         Ok(String::from_utf8(answer.into_bytes().to_vec()).expect("text"))
     }
 
@@ -265,26 +269,24 @@ mod tests {
     fn the_tools_of_a_legacy_server_ask_for_no_headers_that_it_would_not_compare() {
         let list = r#"{"tools":[{"name":"x-mcp-header","inputSchema":{"properties":{"a":{OUTER"properties":{"b":{INNER"x":1}}}}}}]}"#;
         let list = |outer, inner| list.replace("OUTER", outer).replace("INNER", inner);
-        let source = Bytes::from(list(r#""x-mcp-header":"A","#, r#""x-mcp-header":"B","#));
-        let raw = std::str::from_utf8(&source).expect("text");
-        let answer = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).expect("tools");
-        let answer = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
+        let asking = list(r#""x-mcp-header":"A","#, r#""x-mcp-header":"B","#);
+        let answer = answered_to(Method::ToolsList, &asking).expect("tools");
         assert!(answer.ends_with(&format!("{}}}", &list("", "")[1..])), "{answer}");
         let deep =
             [r#"{"properties":{"a":"#.repeat(100_000), r#"{"x-mcp-header":"A"}"#.to_owned(), "}}".repeat(100_000)];
-        let source = Bytes::from(format!(r#"{{"tools":[{{"name":"deep","inputSchema":{}}}]}}"#, deep.concat()));
-        let raw = std::str::from_utf8(&source).expect("text");
-        let refused = result(&source, raw, (Method::ToolsList, "7"), &ServerFacts::own()).map(drop);
+        let deep = format!(r#"{{"tools":[{{"name":"deep","inputSchema":{}}}]}}"#, deep.concat());
+        let refused = answered_to(Method::ToolsList, &deep);
         assert!(refused.is_err_and(|why| why.contains("too deep")));
     }
 
     #[test]
     fn what_a_legacy_list_has_as_null_is_missing() {
-        let list = Bytes::from_static(br#"{"tools":[],"nextCursor":null,"ttlMs":null,"cacheScope":null}"#);
-        let raw = std::str::from_utf8(&list).expect("text");
-        let answer = result(&list, raw, (Method::ToolsList, "7"), &ServerFacts::own()).expect("tools");
-        let answer = String::from_utf8(answer.into_bytes().to_vec()).expect("text");
+        let list = r#"{"tools":[],"nextCursor":null,"ttlMs":null,"cacheScope":null}"#;
+        let answer = answered_to(Method::ToolsList, list).expect("tools");
         assert!(answer.ends_with(r#""tools":[],"ttlMs":0,"cacheScope":"private"}}"#), "{answer}");
+        let answer = answered_to(Method::OtherList, r#"{"nextCursor":null}"#).expect("nothing");
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        assert!(answer["result"].get("nextCursor").is_none(), "{answer}");
     }
 
     #[test]
