@@ -21,6 +21,8 @@ const RESUMABLE_FOR: Duration = Duration::from_mins(5);
 pub enum NotResumed {
     /// There is no such stream in this session, or it is no longer kept.
     Unknown,
+    /// It may be the GET stream of the session in an earlier process, whose events are gone.
+    OfEarlierProcess,
     /// As many streams are open as may be.
     Full(Full),
 }
@@ -31,7 +33,11 @@ impl Streams {
     /// # Errors
     /// [`NotResumed`]
     pub fn resume(self: &Arc<Self>, last_event_id: &str) -> Result<Connection, NotResumed> {
-        let id = EventId::parse(last_event_id).filter(|id| id.session == self.session).ok_or(NotResumed::Unknown)?;
+        let id = EventId::parse(last_event_id).ok_or(NotResumed::Unknown)?;
+        if id.session != self.session {
+            let may_have_been = self.restored && id.stream == GET_STREAM;
+            return Err(if may_have_been { NotResumed::OfEarlierProcess } else { NotResumed::Unknown });
+        }
         let mut table = self.table.lock();
         let kept = table.kept.iter().position(|(_, stream)| stream.number == id.stream);
         let stream = match kept {

@@ -99,7 +99,7 @@ impl SavedSession {
             tasks: self.tasks,
             declares_tasks: self.declares_tasks,
             late: ByteRoom::new(super::MAX_LATE),
-            streams: Streams::new(capacity, max_streams, self.version.interrupts_streams()),
+            streams: Streams::restored(capacity, max_streams, self.version.interrupts_streams()),
             ended: AtomicBool::new(false),
             admits_tasks: Arc::new(RwLock::new(true)),
             disk: Some(disk.clone()),

@@ -35,6 +35,8 @@ pub struct Streams {
     pub(super) table: Mutex<StreamTable>,
     /// Stands in every event id, so that an id of another session is recognised.
     pub(super) session: u32,
+    /// Whether an earlier process had the session: under another number, so that its ids are recognised too.
+    pub(super) restored: bool,
     /// Bounds the bytes of events that are kept, for each stream and in all. The newest event of a stream is always
     /// kept.
     pub(super) capacity: Arc<Capacity>,
@@ -106,9 +108,19 @@ impl Streams {
     /// client knows events without data, and that a server may interrupt a stream.
     #[must_use]
     pub fn new(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
+        Self::create(capacity, max, primes, false)
+    }
+
+    /// Does so for a session that an earlier process had.
+    #[must_use]
+    pub fn restored(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
+        Self::create(capacity, max, primes, true)
+    }
+
+    fn create(capacity: &Arc<Capacity>, max: usize, primes: bool, restored: bool) -> Arc<Self> {
         let table = Mutex::new(StreamTable { next: GET_STREAM + 1, ..StreamTable::default() });
         let (session, ..) = Uuid::new_v4().as_fields();
-        Arc::new(Self { table, session, capacity: Arc::clone(capacity), max, primes })
+        Arc::new(Self { table, session, restored, capacity: Arc::clone(capacity), max, primes })
     }
 
     /// Takes room for one more stream that answers a request, before the request is handled.

@@ -133,7 +133,7 @@ async fn a_session_that_its_server_has_forgotten_meanwhile_is_lost_as_any() {
 }
 
 #[tokio::test]
-async fn the_stream_of_a_server_is_opened_again_and_reaches_the_client_on_a_fresh_stream() {
+async fn the_stream_of_a_server_is_opened_again_and_reaches_a_client_that_resumes_its_own_on_a_fresh_one() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), "").await;
     let client = Client::connect(&house.url).await;
@@ -142,11 +142,12 @@ async fn the_stream_of_a_server_is_opened_again_and_reaches_the_client_on_a_fres
     let last = next_with_id(&mut stream).await;
     house.restart().await;
     let server = upstream.get_stream().await;
-    let old = client.with("last-event-id", &last);
-    assert_eq!(old.send(Method::GET, "").await.status, 400, "it is a stream of the earlier process");
-    let mut stream = client.get_stream().await;
+    let mut stream = client.with("last-event-id", &last).get_stream().await;
     server.notify("notifications/message", json!({ "level": "info", "data": "two" })).await;
     assert_eq!(stream.message().await["params"]["data"], "two");
+    let answer = last.replacen("-0-", "-1-", 1);
+    let answer = client.with("last-event-id", &answer).send(Method::GET, "").await;
+    assert_eq!(answer.status, 400, "the answer to a request does not come any more");
 }
 
 /// Returns the id of the first event with a message.

@@ -32,27 +32,28 @@ impl Endpoint {
         let session = in_use.get();
         let id = headers.get(LAST_EVENT_ID).map(|id| id.to_str().unwrap_or_default().to_owned());
         let onward = onward(&session.caller.upstream, headers)?;
-        let connection = match id {
-            Some(id) => {
-                let lost = session.is_lost();
-                let connection = session.streams().resume(&id).map_err(|why| match why {
-                    NotResumed::Unknown if lost => Refusal::unknown_session(),
-                    NotResumed::Unknown => Refusal::unknown_event(),
+        let lost = session.is_lost();
+        let resumed = match id.map(|id| session.streams().resume(&id)) {
+            // SDKs try twice with the old id, and then never again: so they get a fresh stream for it.
+            None | Some(Err(NotResumed::OfEarlierProcess)) => None,
+            Some(resumed) => Some(resumed.map_err(|why| {
+                let refusal = match why {
                     NotResumed::Full(full) => Refusal::full(&full),
-                });
-                let connection = connection.map_err(|refusal| refusal.by(Arc::clone(&session.caller.who)))?;
-                if !lost {
-                    // The upstream may have refused its GET stream with the headers that the client had before.
-                    session.upstream_session.listen(onward);
-                }
-                connection
-            }
-            None if session.is_lost() => return Err(Refusal::unknown_session()),
-            None => {
-                session.upstream_session.listen(onward);
-                session.streams().connect_get_stream(|| self.dispatcher.listener(session))
-            }
+                    _ if lost => Refusal::unknown_session(),
+                    _ => Refusal::unknown_event(),
+                };
+                refusal.by(Arc::clone(&session.caller.who))
+            })?),
         };
+        if lost && resumed.is_none() {
+            return Err(Refusal::unknown_session());
+        }
+        if !lost {
+            // The upstream may have refused its GET stream with the headers that the client had before.
+            session.upstream_session.listen(onward);
+        }
+        let connection =
+            resumed.unwrap_or_else(|| session.streams().connect_get_stream(|| self.dispatcher.listener(session)));
         let pass = principal.map_or(Pass::Lasting, |principal| principal.pass.clone());
         Ok(respond::stream(Events::of_session(connection, in_use, pass)))
     }
