@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::kit::{Client, Gate, Upstream, eventually, house};
+use crate::kit::{Client, Gate, Upstream, eventually, house, soon};
 
 #[tokio::test]
 async fn a_stream_that_breaks_is_resumed_where_it_broke_and_the_tool_runs_once() {
@@ -198,4 +198,22 @@ async fn a_client_that_reads_slowly_loses_progress_first_and_never_the_answer() 
     assert_eq!(last.len(), 2);
     assert_eq!((&last[0]["id"], &last[1]["result"]), (&json!("ask"), &json!({})));
     eventually(async || Some(()).filter(|()| upstream.count("slow") == 1)).await;
+}
+
+#[tokio::test]
+async fn an_error_of_the_server_with_much_data_reaches_the_client_and_the_task_whole() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    let task = client.create_id("slow").await;
+    let calling = client.clone();
+    let calling = tokio::spawn(async move { calling.request("tools/call", json!({ "name": "slow" })).await });
+    let error = json!({ "code": -32042, "message": "no", "data": "x".repeat(200 * 1024) });
+    for status in [400, 500] {
+        let held = upstream.held("slow").await;
+        let id: Value = serde_json::from_str(&held.seen.id()).unwrap();
+        let body = json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string();
+        held.status(status, &[("content-type", "application/json")], &body);
+    }
+    assert!(soon(calling).await.unwrap()["error"] == error);
+    client.until(&task, "failed").await;
+    assert!(client.collect(&task).await["error"] == error);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::kit::{Client, Gate, Options, Upstream, house};
+use crate::kit::{Answer, Client, Gate, Options, Upstream, house, soon};
 
 #[tokio::test]
 async fn client_and_upstream_each_see_a_session_id_of_their_own() {
@@ -126,6 +126,43 @@ async fn a_session_that_the_upstream_has_forgotten_is_gone_for_the_client_too() 
     // A notification finds out as well.
     upstream.forget_sessions();
     assert_eq!(anew.notify("notifications/x", json!({})).await, 404);
+}
+
+#[tokio::test]
+async fn a_server_that_says_with_400_that_it_does_not_know_the_session_has_forgotten_it() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("slow");
+    let (running, asking) = (client.clone(), client.clone());
+    let running = tokio::spawn(async move { running.answer("tools/call", json!({ "name": "slow" })).await });
+    let _never_answered = upstream.held("slow").await;
+    let asking = tokio::spawn(async move { asking.answer("tools/call", json!({ "name": "slow" })).await });
+    let error = json!({ "code": -32000, "message": "Bad Request: No valid session ID provided" });
+    let body = json!({ "jsonrpc": "2.0", "error": error, "id": null }).to_string();
+    upstream.held("slow").await.status(400, &[("content-type", "application/json")], &body);
+    assert_eq!(soon(asking).await.unwrap().status, 404);
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    may_have_run(&soon(running).await.unwrap());
+}
+
+/// An answer that no client takes for that to a call that was not run.
+fn may_have_run(answer: &Answer) {
+    let error = answer.json()["error"].clone();
+    assert_eq!((answer.status.as_u16(), &error["code"]), (200, &json!(-32603)), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("check before you repeat it"), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_that_may_have_run_when_its_session_was_found_gone_is_not_told_to_begin_anew() {
+    for upstream in [Upstream::json().await, Upstream::sse().await] {
+        let (upstream, _gate, client) = house(std::future::ready(upstream)).await;
+        upstream.hold("slow");
+        let calling = client.clone();
+        let calling = tokio::spawn(async move { calling.answer("tools/call", json!({ "name": "slow" })).await });
+        let _never_answered = upstream.held("slow").await;
+        upstream.forget_sessions();
+        assert_eq!(client.answer("ping", json!({})).await.status, 404);
+        may_have_run(&soon(calling).await.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -33,6 +33,21 @@ async fn after_the_servers_session_has_ended_initialize_opens_a_new_one() {
 }
 
 #[tokio::test]
+async fn after_a_400_that_speaks_of_an_unknown_session_initialize_opens_a_new_one() {
+    let upstream = Upstream::json().await;
+    upstream.hold("slow");
+    let mut client = Wrapped::connect(&["--upstream", &upstream.url()]).await;
+    let id = client.ask("tools/call", json!({ "name": "slow" })).await;
+    upstream.held("slow").await.status(400, &[("content-type", "text/plain")], "Invalid or missing session ID");
+    let refused = client.until(|message| message["id"] == id).await;
+    let why = refused["error"]["message"].as_str().unwrap();
+    assert!(why.contains("start a new one with initialize"), "{why}");
+    let answer = client.initialize().await;
+    assert!(answer["result"]["capabilities"].is_object(), "{answer}");
+    assert_eq!(upstream.count("initialize"), 2);
+}
+
+#[tokio::test]
 async fn tasks_of_the_session_that_has_ended_are_collected_in_the_new_one() {
     let upstream = Upstream::json().await;
     upstream.hold("slow");

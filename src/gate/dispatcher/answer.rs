@@ -282,7 +282,17 @@ impl Passing {
             }
             Err(failure) if let Some(own) = self.instead(&failure) => Ok(Whole::Document(own).into()),
             Err(Failure::SessionLost) => {
-                Err(Box::pin(self.dispatcher.lifecycle.lost(session)).await.answering(Some(&self.id)))
+                let unrun = match &mut self.call {
+                    Some(call) => call.exchange.was_refused().await,
+                    None => true,
+                };
+                let refusal = Box::pin(self.dispatcher.lifecycle.lost(session)).await;
+                if unrun {
+                    return Err(refusal.answering(Some(&self.id)));
+                }
+                // A client that began anew would repeat a call that the server may have run.
+                let (observer, who) = (&self.dispatcher.observer, Some(&*self.who));
+                Ok(Whole::failed(observer, &self.upstream, who, &self.id, Failure::SessionLost).into())
             }
             // No response to a request that was cancelled; the stream that could have carried it just ends.
             Err(Failure::Cancelled) => {

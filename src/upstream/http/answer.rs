@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{
     AnswerBody, LAST_EVENT_ID,
-    body::{is_stream, media_type, next_chunk},
+    body::{MAX_UNASKED, is_stream, media_type, next_chunk},
     link::{HttpSession, NO_RESPONSE, StreamedAnswer},
     reopen::{after_silence, backed_off, pause, resumption},
     silence::Silence,
@@ -174,7 +174,7 @@ impl HttpSession {
             if is_for_now(status) || (why == SILENT && status.is_server_error()) {
                 return Ok(Reopened::Away);
             }
-            return Err(match self.refusal(response).await {
+            return Err(match self.refusal(response, MAX_UNASKED).await {
                 Failure::SessionLost => Failure::SessionLost,
                 _ => Failure::Incomplete(format!("{why}; resuming it was refused with HTTP {status}")),
             });

@@ -18,8 +18,8 @@ use crate::{
     },
 };
 
-/// How much is kept of a body that is only quoted, in bytes.
-pub(super) const MAX_ERROR_BODY: usize = 64 * 1024;
+/// How much is read of a body that answers no request, in bytes.
+pub(super) const MAX_UNASKED: usize = 64 * 1024;
 
 /// Returns the media type without parameters; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {
@@ -69,10 +69,11 @@ pub(in crate::upstream) async fn read(mut first: Bytes, mut body: AnswerBody, li
     Ok(if rest.is_empty() { own(first) } else { rest.into() })
 }
 
-/// Reads the failure that an HTTP error status stands for.
-pub(super) async fn http_error(response: Response<AnswerBody>) -> Failure {
+/// Reads the failure that an HTTP error status stands for, with a body of at most `limit` bytes. A larger body, and one
+/// that breaks off, is left out: the status says what has failed.
+pub(super) async fn http_error(response: Response<AnswerBody>, limit: usize) -> Failure {
     let (head, body) = response.into_parts();
-    let body = read(Bytes::new(), body, MAX_ERROR_BODY).await.unwrap_or_default();
+    let body = read(Bytes::new(), body, limit).await.unwrap_or_default();
     Failure::Http(Box::new(HttpError { status: head.status, headers: head.headers, body }))
 }
 

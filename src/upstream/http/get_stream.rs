@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode};
 
 use super::{
     LAST_EVENT_ID,
-    body::{is_stream, media_type},
+    body::{MAX_UNASKED, is_stream, media_type},
     link::HttpSession,
     reopen::{backed_off, resumption},
 };
@@ -45,11 +45,11 @@ impl HttpSession {
                     StatusCode::CONFLICT | StatusCode::TOO_MANY_REQUESTS => fruitless += 1,
                     // Some servers say 404 where they have no such stream; one that had it has forgotten the session.
                     StatusCode::NOT_FOUND if was_open && self.session().is_some() => {
-                        return drop(self.refusal(response).await);
+                        return drop(self.refusal(response, MAX_UNASKED).await);
                     }
                     // Some say so with this status.
                     StatusCode::BAD_REQUEST if was_open => {
-                        drop(self.refusal_of_request(response).await);
+                        drop(self.refusal_of_request(response, MAX_UNASKED).await);
                         return self.listening.store(false, Ordering::Release);
                     }
                     // The client's next GET may have better headers. Pairs with the swap in `listen`.

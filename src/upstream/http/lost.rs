@@ -29,11 +29,17 @@ const UNKNOWN: [&str; 10] = [
 const MAX_TEXT: usize = 256;
 
 impl HttpSession {
-    /// Returns the failure that an HTTP error status stands for.
-    pub(super) async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
+    /// Returns the failure that an HTTP error status stands for, with at most `limit` bytes of its body.
+    pub(super) async fn refusal(&self, response: Response<AnswerBody>, limit: usize) -> Failure {
         if response.status() != StatusCode::NOT_FOUND || self.session().is_none() {
-            return self.server.refusal(response).await;
+            return self.server.refusal(response, limit).await;
         }
+        self.lose();
+        Failure::SessionLost
+    }
+
+    /// Ends the session, which the server has forgotten, and the calls in it.
+    fn lose(&self) {
         self.lost.cancel();
         if self.inbound.pooled {
             // Other clients' calls run in it too: a stream that has begun says itself how it ends.
@@ -41,19 +47,22 @@ impl HttpSession {
         } else {
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
         }
-        Failure::SessionLost
     }
 
-    /// Does the same for a request, or for a stream that was open before: many servers refuse them with status 400 where
-    /// they have forgotten the session. Others keep theirs, as that is no more than likely.
-    pub(super) async fn refusal_of_request(&self, response: Response<AnswerBody>) -> Failure {
-        let failure = self.refusal(response).await;
-        // A client with a session of its own gets such an answer as it is, and can begin another session.
-        if self.inbound.pooled && self.session().is_some() && speaks_of_no_session(&failure) {
-            self.lost.cancel();
-            return Failure::SessionLost;
+    /// Returns the failure that an HTTP error status stands for, as the answer to a request or to a stream that was open
+    /// before. Many servers give these status 400 when they have forgotten the session. That is only likely, so the calls
+    /// of other clients in it go on.
+    pub(super) async fn refusal_of_request(&self, response: Response<AnswerBody>, limit: usize) -> Failure {
+        let failure = self.refusal(response, limit).await;
+        if self.session().is_none() || !speaks_of_no_session(&failure) {
+            return failure;
         }
-        failure
+        if self.inbound.pooled {
+            self.lost.cancel();
+        } else {
+            self.lose();
+        }
+        Failure::SessionLost
     }
 }
 

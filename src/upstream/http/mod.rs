@@ -175,10 +175,10 @@ impl Server {
         })
     }
 
-    /// Returns the failure that an HTTP error status stands for. Where taskgate sends credentials of its own, 401 and
-    /// 403 refuse taskgate and not the client.
-    async fn refusal(&self, response: Response<AnswerBody>) -> Failure {
-        match http_error(response).await {
+    /// Returns the failure that an HTTP error status stands for, with at most `limit` bytes of its body. Where taskgate
+    /// sends credentials of its own, 401 and 403 refuse taskgate and not the client.
+    async fn refusal(&self, response: Response<AnswerBody>, limit: usize) -> Failure {
+        match http_error(response, limit).await {
             Failure::Http(error) if error.is_authorization() && !self.added.clients_own => {
                 Failure::Refused(error.status)
             }

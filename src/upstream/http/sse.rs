@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     AnswerBody, SEND_TIMEOUT, Server,
-    body::{MAX_ERROR_BODY, is_stream, media_type, messages_in, next_chunk, read},
+    body::{MAX_UNASKED, is_stream, media_type, messages_in, next_chunk, read},
     endpoint::resolve,
     lost::speaks_of_no_session,
 };
@@ -79,7 +79,7 @@ impl Link for SseLink {
             let Outgoing { number, message, headers, .. } = outgoing;
             // The response comes on the stream.
             if let Err(failure) = session.post(message, headers).await {
-                if session.inbound.pooled && matches!(failure, Failure::SessionLost) {
+                if matches!(failure, Failure::SessionLost) {
                     session.inbound.exchanges.refused(number);
                 }
                 session.inbound.exchanges.end(number, Err(failure));
@@ -137,7 +137,7 @@ impl SseSession {
     /// Where the server has refused the answer to a question, as it has forgotten the session, ends the call that asked:
     /// its stream may stay open for ever. Ends all calls where that one is not known, and in a client's own session.
     fn not_sent(&self, message: &Bytes, failure: Failure) -> Failure {
-        if !matches!(failure, Failure::SessionLost) && !self.is_forgotten(&failure) {
+        if !matches!(failure, Failure::SessionLost) {
             return failure;
         }
         let Some(answer) = answer_in(message) else { return failure };
@@ -172,20 +172,20 @@ impl SseSession {
         let response = self.server.ask(request(Method::POST, endpoint, headers, message)).await?;
         if !response.status().is_success() {
             let is_unknown = response.status() == StatusCode::NOT_FOUND;
-            let failure = self.server.refusal(response).await;
-            // Status 400 may mean something else, so a client with a session of its own gets it as its answer.
-            if !self.is_forgotten(&failure) || !(is_unknown || self.inbound.pooled) {
+            let failure = self.server.refusal(response, MAX_UNASKED).await;
+            if !self.is_forgotten(&failure) {
                 return Err(failure);
             }
             self.lost.cancel();
-            if is_unknown {
+            // Status 400 may mean something else, and other clients' calls may run here.
+            if is_unknown || !self.inbound.pooled {
                 // The stream may stay open for ever, and no answer comes there any more.
                 self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             }
             return Err(Failure::SessionLost);
         }
         // The body is not a message, but a connection that was read to the end can be used again.
-        let _ = read(Bytes::new(), response.into_body(), MAX_ERROR_BODY).await;
+        let _ = read(Bytes::new(), response.into_body(), MAX_UNASKED).await;
         Ok(())
     }
 
@@ -200,7 +200,7 @@ impl SseSession {
             let request = request(Method::GET, self.server.uri.clone(), headers.clone(), Bytes::new());
             let response = self.server.ask(request).await?;
             if !response.status().is_success() {
-                return Err(self.server.refusal(response).await);
+                return Err(self.server.refusal(response, MAX_UNASKED).await);
             }
             let kind = media_type(response.headers());
             if !is_stream(kind) {
