@@ -182,7 +182,7 @@ pub fn allowed_origin(text: &str) -> Result<String, String> {
         return Err(wrong());
     }
     let host = match (scheme, port(rest).ok_or_else(wrong)?) {
-        ("http", port @ ":80") | ("https", port @ ":443") => rest.trim_end_matches(port),
+        ("http", port @ ":80") | ("https", port @ ":443") => rest.strip_suffix(port).unwrap_or(rest),
         _ => rest,
     };
     Ok(format!("{scheme}://{host}"))
