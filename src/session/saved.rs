@@ -128,7 +128,7 @@ impl Session {
             declares_tasks: self.declares_tasks,
             server,
         };
-        // Numbers, texts and flags can always be written.
-        (serde_json::to_vec(&saved).unwrap_or_default(), next)
+        let form = serde_json::to_vec(&saved);
+        (form.unwrap_or_else(|error| unreachable!("numbers, texts and flags can be written: {error}")), next)
     }
 }

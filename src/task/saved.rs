@@ -186,8 +186,8 @@ impl CallNote {
 
 /// Returns the number of the form, the fields of a value, and what is `behind` them.
 fn write(fields: &impl Serialize, behind: &[u8]) -> Vec<u8> {
-    // Numbers, texts and flags can always be written.
-    let fields = postcard::to_extend(fields, Vec::with_capacity(USUAL)).unwrap_or_default();
+    let fields = postcard::to_extend(fields, Vec::with_capacity(USUAL));
+    let fields = fields.unwrap_or_else(|error| unreachable!("numbers, texts and flags can be written: {error}"));
     [&[FORM], &*fields, behind].concat()
 }
 
