@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
         tokio::time::sleep(SILENCE).await;
-        lifecycle.tick(&identity).await;
+        lifecycle.tick(&identity);
     }
 }
 

@@ -35,7 +35,7 @@ pub use source::{Source, StreamItem};
 pub use streams::{Connection, StreamRoom, Streams};
 pub use table::{Full, SessionRoom, Sessions, UnusedSession};
 #[cfg(test)]
-pub(crate) use testing::alone;
+pub(crate) use testing::{alone, of};
 
 use kept::WrittenForm;
 

@@ -134,7 +134,11 @@ impl SessionTable {
         if open.upstream_session.unused_since() != Some(unused.last_used) {
             return None;
         }
-        let session = self.open.remove(&unused.session.id)?;
+        self.remove(unused.session.id)
+    }
+
+    fn remove(&mut self, id: Uuid) -> Option<Arc<Session>> {
+        let session = self.open.remove(&id)?;
         self.owners.take(&session.caller.owner, 1);
         Some(session)
     }
@@ -284,13 +288,20 @@ impl Sessions {
 
     /// Takes out a session, which the caller has to end. Returns `None` if it was taken out before.
     pub fn take(&self, id: Uuid, reason: &'static str) -> Option<Arc<Session>> {
+        let session = self.table.write().remove(id)?;
+        self.observer.emit(events::SessionEnded { who: &session.caller.who, reason });
+        Some(session)
+    }
+
+    /// Takes out a session that has not been used for `idle` or more, which the caller has to end. Requests find their
+    /// session, and mark it as in use, under the same lock.
+    pub fn take_idle(&self, id: Uuid, idle: Duration) -> Option<Arc<Session>> {
         let session = {
             let mut table = self.table.write();
-            let session = table.open.remove(&id)?;
-            table.owners.take(&session.caller.owner, 1);
-            session
+            table.open.get(&id).filter(|session| session.idle() >= idle)?;
+            table.remove(id)?
         };
-        self.observer.emit(events::SessionEnded { who: &session.caller.who, reason });
+        self.observer.emit(events::SessionEnded { who: &session.caller.who, reason: "idle" });
         Some(session)
     }
 
@@ -304,5 +315,27 @@ impl Sessions {
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.table.read().open.values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::alone;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_a_request_has_found_since_it_was_idle_is_not_taken_as_idle() {
+        const IDLE: Duration = Duration::from_millis(5);
+        let (sessions, session) = (Sessions::new(10, 10, Arc::default()), alone());
+        sessions.restore(Arc::clone(&session));
+        tokio::time::advance(IDLE).await;
+        assert_eq!(sessions.idle(IDLE).len(), 1);
+        let request = sessions.get(session.id, |_| true).expect("open");
+        assert!(sessions.take_idle(session.id, IDLE).is_none(), "in use");
+        drop(request);
+        assert!(sessions.take_idle(session.id, IDLE).is_none(), "just used");
+        tokio::time::advance(IDLE).await;
+        assert!(sessions.take_idle(session.id, IDLE).is_some());
+        assert!(sessions.get(session.id, |_| true).is_none());
     }
 }

@@ -19,8 +19,17 @@ use crate::{
 
 /// Returns a session that is the owner of its tasks.
 pub(crate) fn alone() -> Arc<Session> {
-    let (id, observer) = (Uuid::new_v4(), Arc::<Observer>::default());
-    let (owner, upstream) = (Owner::session(id), Upstream::unused("/mcp"));
+    let id = Uuid::new_v4();
+    with(id, Owner::session(id))
+}
+
+/// Returns a session whose tasks are those of `owner`.
+pub(crate) fn of(owner: Owner) -> Arc<Session> {
+    with(Uuid::new_v4(), owner)
+}
+
+fn with(id: Uuid, owner: Owner) -> Arc<Session> {
+    let (observer, upstream) = (Arc::<Observer>::default(), Upstream::unused("/mcp"));
     let caller = Caller {
         account: Accounts::new(Rates::default()).of(&owner),
         who: observer.who(None, id, &upstream.id),

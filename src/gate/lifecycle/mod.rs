@@ -5,9 +5,12 @@ mod open;
 mod restore;
 mod room;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::future::join_all;
 use http::HeaderMap;
 use uuid::Uuid;
 
@@ -122,16 +125,19 @@ impl Lifecycle {
         reason: &'static str,
     ) -> Option<SessionRemoval> {
         let session = self.sessions.take(session.id, reason)?;
+        self.ending(session, headers).await
+    }
+
+    /// Ends a session that was taken out, so that no request finds it. It also ends where nothing waits for that.
+    fn ending(&self, session: Arc<Session>, headers: HeaderMap) -> LastingWork<Option<SessionRemoval>> {
         let engine = Arc::clone(&self.engine);
-        // No other request finds it from here on.
-        let ending = LastingWork::new(async move {
+        LastingWork::new(async move {
             // First the calls, so that the upstream is told that they are cancelled.
             engine.end_session(&session).await;
             let removal = session.end(headers);
             engine.session_ended(&session);
             removal
-        });
-        ending.await
+        })
     }
 
     /// Ends a lost session whose client has a new one. Its calls have failed with it; its tasks are those of the new
@@ -161,34 +167,41 @@ impl Lifecycle {
     /// Ends the sessions that have been idle for `idle`. A session with tasks stays while they are kept: an
     /// acknowledged task is never lost before its ttl is over.
     pub async fn end_idle(&self, idle: Duration) {
-        for session in self.sessions.idle(idle) {
-            let still_idle = || session.idle() >= idle;
-            let released = match session.caller.owner.kind() {
-                OwnerKind::Session(_) => self.engine.release(&session, still_idle).await,
-                // Its tasks do not need it.
-                OwnerKind::Principal { .. } | OwnerKind::Anyone { .. } => {
-                    session.refuse_tasks(async { still_idle() }).await
-                }
-            };
-            if released {
-                drop(self.end(&session, HeaderMap::new(), "idle").await);
-            }
+        // Side by side, so that one that waits for the store holds up no other.
+        join_all(self.sessions.idle(idle).iter().map(|session| self.end_if_idle(session, idle))).await;
+    }
+
+    async fn end_if_idle(&self, session: &Session, idle: Duration) {
+        let mut taken = None;
+        // Looked at and taken out in one step, so that no request finds it in between.
+        let mut take = || {
+            taken = self.sessions.take_idle(session.id, idle);
+            taken.is_some()
+        };
+        match session.caller.owner.kind() {
+            OwnerKind::Session(_) => self.engine.release(session, take).await,
+            // Its tasks do not need it.
+            OwnerKind::Principal { .. } | OwnerKind::Anyone { .. } => session.refuse_tasks(async { take() }).await,
+        };
+        if let Some(session) = taken {
+            drop(self.ending(session, HeaderMap::new()));
         }
     }
 
-    /// Ends the sessions of tokens that the upstream has refused: a refusal is remembered for a time, and only a new
-    /// session asks the upstream again. Tells the requests of the others that have waited for long that nothing has
-    /// come yet, so that heartbeats begin, and drops streams that no client has resumed. To be called every few
-    /// seconds.
-    pub async fn tick(&self, identity: &Identity) {
+    /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin, and drops
+    /// streams that no client has resumed. Ends the sessions of tokens that the upstream has refused: a refusal is
+    /// remembered for a time, and only a new session asks the upstream again. To be called every few seconds.
+    pub fn tick(&self, identity: &Identity) {
         for session in self.sessions.all() {
-            if let OwnerKind::Principal { upstream, name } = session.caller.owner.kind()
-                && identity.has_refused(upstream, name)
-            {
-                drop(self.end(&session, HeaderMap::new(), "token refused").await);
-                continue;
+            match session.caller.owner.kind() {
+                OwnerKind::Principal { upstream, name } if identity.has_refused(upstream, name) => {
+                    if let Some(session) = self.sessions.take(session.id, "token refused") {
+                        // Nothing waits for it: the store may be slow, and the heartbeats of all others must go on.
+                        drop(self.ending(session, HeaderMap::new()));
+                    }
+                }
+                _ => session.tick(),
             }
-            session.tick();
         }
     }
 }
