@@ -1,10 +1,12 @@
 //! Calls that become tasks, and the methods of the extension.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Client, Gate, Upstream, soon},
+    kit::{Client, Gate, Upstream, eventually, soon},
 };
 
 async fn house(toml: &str) -> (Upstream, Gate, Modern) {
@@ -173,4 +175,43 @@ async fn a_call_that_would_be_one_task_too_many_goes_on_as_it_is_for_the_timeout
     let call = upstream.held("slow").await.seen.id();
     let cancelled = upstream.wait_for_message("notifications/cancelled").await;
     assert_eq!(cancelled.json()["params"]["requestId"].to_string(), call);
+}
+
+#[tokio::test]
+async fn answers_that_come_together_do_not_wait_for_each_other_to_be_taken_by_the_server() {
+    const QUESTIONS: usize = 8;
+    let (upstream, gate, _) = house(AT_ONCE).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap();
+    let slow = upstream.held("slow").await.sse();
+    for question in 0..QUESTIONS {
+        let params = json!({ "message": "Who?", "requestedSchema": { "type": "object", "properties": {} } });
+        let asked = json!({ "jsonrpc": "2.0", "id": question, "method": "elicitation/create", "params": params });
+        slow.event(&asked.to_string()).await;
+    }
+    let keys: Vec<_> = eventually(async || {
+        let task = client.get(id).await;
+        let requests = task["inputRequests"].as_object()?;
+        (requests.len() == QUESTIONS).then(|| requests.keys().cloned().collect())
+    })
+    .await;
+    let answers: serde_json::Map<_, _> = keys.into_iter().map(|key| (key, json!({ "action": "decline" }))).collect();
+    upstream.hold("POST");
+    let update = client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers }));
+    let arrive = async {
+        let (begun, mut arrived) = (Instant::now(), Vec::new());
+        while arrived.len() < QUESTIONS {
+            arrived.push(upstream.held("POST").await);
+        }
+        // One after the other, each would have a second of its own.
+        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        for answer in arrived {
+            assert_eq!(answer.seen.json()["result"]["action"], "decline");
+            answer.status(202, &[], "");
+        }
+    };
+    let (updated, ()) = tokio::join!(update, arrive);
+    assert_eq!(updated["resultType"], "complete");
+    assert_eq!(client.get(id).await["status"], "working");
 }

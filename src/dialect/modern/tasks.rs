@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 
+use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::{
@@ -163,11 +164,13 @@ impl Modern {
         let open = self.engine.questions(owner, task).into_iter();
         let open: Vec<_> = open.map(|(id, question)| (id, id.to_string(), question.method())).collect();
         check_answers(answers, open.iter().map(|(_, key, method)| (&**key, *method)))?;
-        for (question, key, _) in open {
-            let Some(result) = answers.remove(&key) else { continue };
+        // Side by side, in their order: each may wait for a slow server.
+        let passing = open.into_iter().filter_map(|(question, key, _)| {
+            let result = answers.remove(&key)?;
             let response = move |theirs: &str| result_response(theirs, &result);
-            self.engine.answer_in_task(owner, task, question, response, request.headers.clone()).await;
-        }
+            Some(self.engine.answer_in_task(owner, task, question, response, request.headers.clone()))
+        });
+        join_all(passing).await;
         Ok(())
     }
 
