@@ -106,7 +106,11 @@ impl UpstreamSession {
         let begun = self.inbound.exchanges.begin(None, Purpose::Background);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
-        let message = retry(&request, number, &round.answers, round.state.as_deref()).map_err(Failure::BadAnswer)?;
+        let message = retry(&request, number, &round.answers, round.state.as_deref()).map_err(|why| {
+            // Nothing else would end it.
+            self.inbound.exchanges.cancel(number);
+            Failure::BadAnswer(why)
+        })?;
         call.sent = Some((message.clone(), headers.clone()));
         exchange.carry(self.link.request(Outgoing { number, message, headers, max_answer, relay: false }));
         call.exchange = exchange;
@@ -198,8 +202,10 @@ impl Drop for Round {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
-    use crate::wire::RpcError;
+    use crate::{upstream::MAX_MESSAGE, wire::RpcError};
 
     #[test]
     fn questions_over_the_limit_are_refused_and_those_of_a_round_that_is_over_are_forgotten() {
@@ -216,6 +222,20 @@ mod tests {
         assert_eq!(rounds.0.lock().len(), MAX_QUESTIONS);
         drop(round);
         assert!(rounds.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_retry_that_cannot_be_written_leaves_no_request_in_flight() {
+        let session = UpstreamSession::nowhere("/mcp");
+        let exchange = session.inbound.exchanges.begin(None, Purpose::Background).expect("room");
+        session.inbound.exchanges.cancel(exchange.number);
+        let twice = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","name":"b"}}"#;
+        let sent = Some((twice.into(), HeaderMap::new()));
+        let mut call = Call { exchange, progress_token: None, sent, begun: Instant::now() };
+        let asked = InputRequired { requests: Vec::new(), state: None };
+        let round = Round::open(&Arc::default(), 1, &asked, ClientCapabilities::default()).expect("no question");
+        assert!(session.retry(&mut call, &round, false, MAX_MESSAGE).is_err());
+        assert!(session.unused_since().is_some());
     }
 
     #[tokio::test]
