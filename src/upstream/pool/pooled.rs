@@ -53,12 +53,13 @@ pub struct Pooled {
 /// A session in use by one call.
 #[derive(Debug)]
 pub struct Lease {
-    /// [`Pooled::asked`], for that call. It goes before the guard, which tells that the session is unused.
+    /// [`Pooled::asked`], for that call.
     asked: Option<Arc<()>>,
-    /// Keeps the session in use.
-    pub guard: UpstreamGuard,
     /// The session.
     pub pooled: Arc<Pooled>,
+    /// Keeps the session in use. It goes last, as it tells that the session is unused: whoever ends that one then has
+    /// its room at once.
+    pub guard: UpstreamGuard,
 }
 
 /// The use of a session by the one call that may be asked.
@@ -203,5 +204,73 @@ impl Drop for Pooled {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.session.close_when_unused(self.session.headers_of_its_own());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        pin::pin,
+        sync::{
+            Weak,
+            atomic::{AtomicBool, AtomicUsize, Ordering},
+        },
+        task::{Context, Wake},
+    };
+
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::{identity::Owner, upstream::pool::room::PoolLimits};
+
+    /// Says whether a session counted as unused when a use let go of it.
+    #[derive(Debug)]
+    struct Looks(Arc<UpstreamSession>, Arc<AtomicBool>);
+
+    impl Kept for Looks {
+        fn vacate(&self) {}
+    }
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            self.1.store(self.0.unused_since().is_some(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_a_use_keeps_is_let_go_before_the_session_counts_as_unused() {
+        let (session, unused) = (UpstreamSession::nowhere("/mcp"), Arc::new(AtomicBool::new(true)));
+        let kept = Arc::new(Looks(Arc::clone(&session), Arc::clone(&unused)));
+        drop(session.hold_with(Some(kept)));
+        assert!(!unused.load(Ordering::Relaxed));
+        assert!(session.unused_since().is_some());
+    }
+
+    /// Counts who has a session of the pool when it is woken.
+    struct Counts(Weak<Pooled>, AtomicUsize);
+
+    impl Wake for Counts {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.strong_count(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn whoever_hears_that_a_session_is_unused_and_ends_it_has_its_room() {
+        let (open, unused) = (Arc::default(), Arc::new(Notify::new()));
+        let (owner, limits) = (Owner::anyone("/mcp".into()), PoolLimits { per_owner: 1, all: 1 });
+        let room = Room::take(&open, &owner, limits).expect("the first");
+        let session = Arc::into_inner(UpstreamSession::nowhere("/mcp")).expect("nobody else has it");
+        let (session, generation) = (Arc::new(session.notifying(&unused)), Generation::Legacy);
+        let pooled = Pooled::new(session, ServerFacts::own(), generation, room, "/mcp".into(), Arc::default());
+        let lease = Lease::asked(&pooled).expect("no call is in it");
+        let counts = Arc::new(Counts(Arc::downgrade(&pooled), AtomicUsize::new(0)));
+        let waker = Arc::clone(&counts).into();
+        let hears = pin!(unused.notified());
+        assert!(hears.poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(lease);
+        assert_eq!(counts.1.load(Ordering::Relaxed), 1, "only the pool");
+        drop(pooled);
+        assert!(Room::take(&open, &owner, limits).is_ok());
     }
 }

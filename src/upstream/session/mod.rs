@@ -78,7 +78,7 @@ pub trait Kept: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct UpstreamGuard {
     session: Arc<UpstreamSession>,
-    /// What must not end before this use.
+    /// What must not end before this use is over.
     kept: Option<Arc<dyn Kept>>,
 }
 
@@ -342,14 +342,14 @@ impl UpstreamGuard {
 impl Drop for UpstreamGuard {
     fn drop(&mut self) {
         self.session.touch();
+        // First, so that a session that counts as unused is not kept by this use either.
+        drop(self.kept.take());
         // SeqCst pairs with `close_when_unused`, and with `idle` and `unused_since`.
         let last = self.session.uses.fetch_sub(1, Ordering::SeqCst) == 1;
         if last && self.session.closing.load(Ordering::SeqCst) {
             self.session.close_unused(self.session.headers_of_its_own());
         }
         if let Some(unused) = &self.session.unused {
-            // First, so that the session is unused in this way too.
-            drop(self.kept.take());
             unused.notify_waiters();
         }
     }
