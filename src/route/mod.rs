@@ -11,7 +11,7 @@ use crate::{
     config::{Policy, Support, Tool},
     session::Tasks,
     wire::{
-        Kind, Message, Method, Params, RpcError,
+        Kind, Message, Method, Params, RpcError, excerpt,
         legacy::{RequestedTtl, requested_ttl},
     },
 };
@@ -91,10 +91,12 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
     let tool = policy.tool(&name);
     match (tool.support, params.get("task")) {
         (Support::Forbidden, Some(_)) => Route::Refuse(RpcError::method_not_found(format!(
-            "The tool {name:?} cannot be called as a task; call it without params.task"
+            "The tool {:?} cannot be called as a task; call it without params.task",
+            excerpt(&name)
         ))),
         (Support::Required, None) => Route::Refuse(RpcError::method_not_found(format!(
-            "The tool {name:?} can only be called as a task; add params.task, for example {{\"ttl\": 60000}}"
+            "The tool {:?} can only be called as a task; add params.task, for example {{\"ttl\": 60000}}",
+            excerpt(&name)
         ))),
         (_, Some(task)) => match requested_ttl(task) {
             Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },

@@ -19,7 +19,7 @@ use crate::{
     observe::Observer,
     upstream::{Agreed, Failure, Handshake, NotAgreed, Upstream, Vacancy},
     wire::{
-        ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version,
+        ClientCapabilities, Edits, Message, Params, Parts, RpcError, Version, excerpt,
         legacy::{SERVER_CAPABILITY, declares_tool_tasks},
         modern::VERSION as MODERN,
         object::{Members, quote},
@@ -137,7 +137,7 @@ fn no_sessions(request: &Message, requested: &str) -> Parts {
         "Unsupported protocol version: the server behind taskgate speaks revision {MODERN} only, which has no initialize; use a \
          client of that revision"
     );
-    let data = json!({ "supported": [MODERN], "requested": requested });
+    let data = json!({ "supported": [MODERN], "requested": excerpt(requested) });
     let error = json!({ "code": -32022, "message": message, "data": data }).to_string();
     error_response(request.id_to_answer(), &error).into()
 }

@@ -148,3 +148,21 @@ async fn a_hundred_thousand_members_are_read_and_a_duplicate_among_them_is_refus
     assert_eq!(answer.json()["error"]["code"], -32602, "{:?}", Value::from(answer.text()));
     house.still_works().await;
 }
+
+#[tokio::test]
+async fn an_error_does_not_repeat_a_million_characters_of_a_client() {
+    let long = "x".repeat(MILLION);
+    for support in ["required", "forbidden"] {
+        let house = House::new(&format!("tasks.support = \"{support}\"")).await;
+        let task = (support == "forbidden").then(|| json!({}));
+        let ttl = (support == "required").then(|| json!({ "name": "echo", "task": { "ttl": long } }));
+        let name = json!({ "name": long, "task": task });
+        for mut params in [Some(name), ttl].into_iter().flatten() {
+            params.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            let answer = house.witness.answer("tools/call", params).await;
+            assert!(answer.refusal().2.contains(&"x".repeat(400)), "{answer:?}");
+            assert!(answer.body.len() < 1000, "{support}: {}", answer.body.len());
+        }
+        house.still_works().await;
+    }
+}

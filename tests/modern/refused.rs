@@ -163,3 +163,35 @@ async fn with_modern_false_a_client_is_answered_as_by_a_server_with_sessions() {
     assert_eq!(answer.status, 400);
     assert!(![-32020, -32021, -32022].contains(&answer.refusal().1), "it falls back: {answer:?}");
 }
+
+#[tokio::test]
+async fn an_error_does_not_repeat_a_long_text_of_a_client() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::to(&upstream.url(), "tasks.support = \"required\"").await;
+    let client = Modern::plain(&gate.url);
+    // As much as a header may have.
+    let long = "x".repeat(20_000);
+    let body = |version: &str, method: &str, name: &str| {
+        let mut params = client.params(json!({ "name": name }));
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(version);
+        json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string()
+    };
+    let with = |version: &str, method: &str, name: &str| {
+        let http = Client::new(&gate.url).with("mcp-protocol-version", version);
+        http.with("mcp-method", method).with("mcp-name", name)
+    };
+    for (http, body, code) in [
+        (with(&long, "tools/call", "echo"), body(&long, "tools/call", "echo"), -32022),
+        (with(VERSION, "tools/call", "echo"), body(VERSION, &long, "echo"), -32020),
+        (with(VERSION, "tools/call", &long), body(VERSION, "tools/call", &long), -32021),
+    ] {
+        let answer = http.post(body).await;
+        assert_eq!(answer.json()["error"]["code"], code, "{answer:?}");
+        assert!(answer.text().contains(&"x".repeat(400)) && answer.body.len() < 1000, "{}", answer.body.len());
+    }
+    let server = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&server).await;
+    let answer = Client::new(&gate.url).ask_to_initialize(&long, json!({})).await;
+    assert_eq!(answer.json()["error"]["code"], -32022, "{answer:?}");
+    assert!(answer.text().contains(&"x".repeat(400)) && answer.body.len() < 1000, "{}", answer.body.len());
+}

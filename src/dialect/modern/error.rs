@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     limit::TooOften,
     upstream::{Failure, HttpError},
-    wire::{RpcError, Version, response::error_response},
+    wire::{RpcError, Version, excerpt, response::error_response},
 };
 
 /// After how many seconds a client is to come back where the process stops: as those whose GET streams end then.
@@ -67,7 +67,7 @@ impl Refused {
         let error = json!({
             "code": -32022,
             "message": format!("Unsupported protocol version; use one of {}", supported.join(", ")),
-            "data": { "supported": supported, "requested": requested },
+            "data": { "supported": supported, "requested": excerpt(requested) },
         });
         Self::because(StatusCode::BAD_REQUEST, "unsupported_version", error.to_string())
     }

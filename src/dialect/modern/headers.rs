@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::Refused;
 use crate::{
     upstream::http::{METHOD, NAME, PROTOCOL_VERSION},
-    wire::{Message, Method, object::Members},
+    wire::{Message, Method, excerpt, object::Members},
 };
 
 /// Checks the revision that the headers name against the one in the body's `_meta`.
@@ -102,10 +102,11 @@ fn mirrors(headers: &HeaderMap, name: &HeaderName, body: &str) -> Result<(), Ref
     {
         return Ok(());
     }
+    let shown = || excerpt(body);
     match value(headers, name)? {
         Some(said) if said == body => Ok(()),
-        Some(_) => Err(Refused::header(format!("{name} does not say {body:?}, as the body does"))),
-        None => Err(Refused::header(format!("{name} is missing; it has to be {body:?}, as in the body"))),
+        Some(_) => Err(Refused::header(format!("{name} does not say {:?}, as the body does", shown()))),
+        None => Err(Refused::header(format!("{name} is missing; it has to be {:?}, as in the body", shown()))),
     }
 }
 

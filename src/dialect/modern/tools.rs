@@ -15,7 +15,7 @@ use crate::{
     limit::Rated,
     task::{AskedTtl, CallSession, NewTask, ToolCall},
     upstream::Generation,
-    wire::{RpcError, object::Members},
+    wire::{RpcError, excerpt, object::Members},
 };
 
 impl Modern {
@@ -69,7 +69,8 @@ impl Modern {
         let tool = request.caller.upstream.policy.tool(&name);
         match (tool.support, request.meta.tasks) {
             (Support::Required, false) => {
-                return Err(Refused::tasks_extension(&format!("the tool {name:?} can only be called as a task")));
+                let why = format!("the tool {:?} can only be called as a task", excerpt(&name));
+                return Err(Refused::tasks_extension(&why));
             }
             (Support::Optional, false) if request.gets_jobs(generation) && tool.becomes_job_after().is_some() => {
                 return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job, counted: false })).await;
