@@ -3,11 +3,18 @@
 
 mod kit;
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use http::Method;
 use kit::{Answer, Answers, Children, Client, Gate, Options, Script, Upstream, eventually, soon, status_of, text_of};
 use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 const ADMIN: &str = "[server]\nadmin = \"127.0.0.1:0\"\n";
 
@@ -37,7 +44,7 @@ async fn counts(gate: &Gate, expected: &[(&str, f64)]) {
         let metrics = metrics(gate).await;
         expected.iter().all(|(name, value)| metrics.get(*name) == Some(value)).then_some(())
     });
-    if tokio::time::timeout(std::time::Duration::from_secs(5), all).await.is_err() {
+    if tokio::time::timeout(Duration::from_secs(5), all).await.is_err() {
         let metrics = metrics(gate).await;
         let found: Vec<_> = expected.iter().map(|(name, _)| (*name, metrics.get(*name))).collect();
         panic!("expected {expected:?}, found {found:?}");
@@ -96,6 +103,47 @@ async fn other_paths_and_methods_are_refused_with_the_known_ones() {
     assert_eq!((head.status.as_u16(), head.text()), (200, ""));
     // MCP is served elsewhere.
     assert_eq!(fetch(&gate, "/mcp").await.status, 404);
+}
+
+/// Connects to the admin port, and sends this.
+async fn connect(gate: &Gate, sent: &str) -> TcpStream {
+    let address = gate.admin.as_ref().unwrap().strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(sent.as_bytes()).await.unwrap();
+    stream
+}
+
+const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: taskgate\r\n\r\n";
+
+#[tokio::test]
+async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_longer_than_ten_seconds() {
+    let (_upstream, gate) = observed("").await;
+    let begun = Instant::now();
+    let mut silent = Vec::new();
+    for number in 0..64 {
+        // Half of them have begun a request.
+        silent.push(connect(&gate, if number % 2 == 0 { "" } else { "GET /metrics HTTP/1.1\r\n" }).await);
+    }
+    let mut late = connect(&gate, LIVEZ).await;
+    let mut answer = String::new();
+    soon(late.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(begun.elapsed() >= Duration::from_secs(10), "it waits for one of the others to end");
+    for mut stream in silent {
+        let mut rest = Vec::new();
+        // It may be reset.
+        let _ = soon(stream.read_to_end(&mut rest)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_connection_of_the_admin_port_has_one_request() {
+    let (_upstream, gate) = observed("").await;
+    let mut stream = connect(&gate, LIVEZ).await;
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("connection: close\r\n"), "{answer}");
 }
 
 #[tokio::test]
