@@ -165,7 +165,10 @@ async fn a_call_for_which_no_turn_is_free_goes_on_until_one_is() {
     let (first, _) = house.job().await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let second = house.upstream.held("slow").await.sse();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // A later call of another tool becomes a job.
+    let (_witness, _) = house.job_of(&house.host, "other").await;
+    let jobs = text(&call(&house.host, "list_jobs", json!({})).await);
+    assert_eq!(jobs.matches("\"slow\" has run for").count(), 1, "the second call waits for its turn: {jobs}");
     first.result(r#"{"content":[]}"#).await;
     let job = Job::in_words(&calling.last().await["result"]);
     second.result(r#"{"content":[{"type":"text","text":"second"}]}"#).await;
