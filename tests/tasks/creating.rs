@@ -106,9 +106,9 @@ async fn a_task_survives_the_disconnect_of_the_client_that_created_it() {
     drop(client);
     let back = Client::new(&url).with("mcp-session-id", &session);
     assert_eq!(status_of(&back.get(&id).await), "working");
-    assert_eq!(upstream.count("notifications/cancelled"), 0);
     slow.result(r#"{"content":[]}"#);
     assert_eq!(status_of(&back.until(&id, "completed").await), "completed");
+    assert_eq!(upstream.count("notifications/cancelled"), 0, "before the result");
 }
 
 #[tokio::test]
