@@ -1,14 +1,12 @@
 //! The pool's sessions under faults and at its limits, and how many requests may be in flight.
 
-use std::time::Duration;
-
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
     client::{Modern, VERSION},
-    kit::{Client, Gate, SseUpstream, Upstream, eventually, soon, within},
+    kit::{Client, Gate, SseUpstream, Upstream, eventually, soon},
 };
 
 const AT_ONCE: &str = "[tasks]\ntask_after = \"0s\"\n";
@@ -284,12 +282,7 @@ async fn requests_in_flight_of_one_owner_are_bounded_and_keep_their_places_when_
         held.extend((0..64).map(|_| http.stream("tools/call", client.params(json!({ "name": "slow" })))));
     }
     let counts = async |wanted: &str| {
-        let counted = async {
-            while metric(&gate, "sessionless_requests").await != wanted {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        within(Duration::from_mins(1), counted).await;
+        eventually(async || (metric(&gate, "sessionless_requests").await == wanted).then_some(())).await;
     };
     counts("1024").await;
     let refused = (200, -32603, "limit reached: 1024 requests of yours are in flight; wait for some of them to end");
