@@ -113,8 +113,6 @@ async fn connect(gate: &Gate, sent: &str) -> TcpStream {
     stream
 }
 
-const LIVEZ: &str = "GET /livez HTTP/1.1\r\nhost: taskgate\r\n\r\n";
-
 #[tokio::test]
 async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_longer_than_ten_seconds() {
     let (_upstream, gate) = observed("").await;
@@ -124,7 +122,7 @@ async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_long
         // Half of them have begun a request.
         silent.push(connect(&gate, if number % 2 == 0 { "" } else { "GET /metrics HTTP/1.1\r\n" }).await);
     }
-    let mut late = connect(&gate, LIVEZ).await;
+    let mut late = connect(&gate, "GET /livez HTTP/1.1\r\nhost: taskgate\r\nconnection: close\r\n\r\n").await;
     let mut answer = String::new();
     soon(late.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -140,7 +138,7 @@ async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_long
 #[tokio::test]
 async fn a_connection_of_the_admin_port_has_one_request() {
     let (_upstream, gate) = observed("").await;
-    let mut stream = connect(&gate, LIVEZ).await;
+    let mut stream = connect(&gate, "GET /livez HTTP/1.1\r\nhost: taskgate\r\n\r\n").await;
     let mut answer = String::new();
     soon(stream.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("connection: close\r\n"), "{answer}");
