@@ -33,7 +33,7 @@ use crate::{
     dialect::{legacy::Legacy, modern::Modern, writers},
     disk::Disk,
     gate::{
-        Dispatcher, Lifecycle, Served, Services, SessionTerms, Upstreams,
+        Dispatcher, Lifecycle, Services, SessionTerms, Upstreams,
         admin::Admin,
         channel::{ChannelFront, OldStreams},
         http::{
@@ -163,7 +163,7 @@ impl App {
     #[must_use]
     pub fn endpoints(&self) -> Vec<String> {
         let base = url(if self.listener.tls.is_some() { "https" } else { "http" }, &self.listener.tcp);
-        self.core.upstreams.now().all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
+        self.core.upstreams.all().iter().map(|upstream| format!("{base}{}", upstream.id.as_str())).collect()
     }
 
     /// Returns the URL of the admin port, if there is one.
@@ -204,8 +204,9 @@ impl Wrapper {
     pub async fn new(config: Config) -> Result<Self, StartError> {
         let max_body = config.server.max_body;
         let core = Core::build(config).await?;
-        let served = core.upstreams.now();
-        let [upstream] = served.all() else { return Err(StartError::SeveralUpstreams(served.all().len())) };
+        let [upstream] = core.upstreams.all() else {
+            return Err(StartError::SeveralUpstreams(core.upstreams.all().len()));
+        };
         Ok(Self { upstream: Arc::clone(upstream), core, max_body })
     }
 
@@ -253,7 +254,7 @@ impl Core {
         let total = PoolsTotal::new(open);
         let pool = |id| SessionPool::new(id, &total, Arc::clone(&outbox), Arc::clone(&observer));
         let upstreams = config.upstreams.into_iter().map(|configured| upstream(configured, &identity, pool));
-        let upstreams = Arc::new(Upstreams::new(Served::new(upstreams.collect::<Result<_, _>>()?, protected)));
+        let upstreams = Arc::new(Upstreams::new(upstreams.collect::<Result<_, _>>()?, protected));
         let server = config.server;
         let engine = Engine::start(store, clock, limits, Arc::clone(&observer));
         let (most, per_owner) = (server.max_sessions, server.max_sessions_per_owner);
@@ -264,7 +265,7 @@ impl Core {
         let legacy = Legacy::new(Arc::clone(&engine), &keys.cursors);
         let lifecycle = Lifecycle::new(Arc::clone(&sessions), terms, engine, Arc::clone(&observer));
         let dispatcher = Dispatcher::new(legacy, Arc::clone(&lifecycle), Arc::clone(&observer));
-        let restored = lifecycle.restore(upstreams.now().all(), &writers(), server.session_idle).await;
+        let restored = lifecycle.restore(upstreams.all(), &writers(), server.session_idle).await;
         // Without a file nothing is read that could fail.
         if let (Some(disk), Err(why)) = (&disk, restored) {
             return Err(unusable(disk, &why));
@@ -303,14 +304,14 @@ impl Core {
         let mut background = JoinSet::new();
         background.spawn(sweep(Arc::clone(&self.services.lifecycle), self.session_idle));
         background.spawn(sweep_pools(Arc::clone(&self.upstreams), self.session_idle));
-        for upstream in self.upstreams.now().all().iter().filter(|upstream| upstream.server.is_process()) {
+        for upstream in self.upstreams.all().iter().filter(|upstream| upstream.server.is_process()) {
             background.spawn(give_way(Arc::clone(&self.services.lifecycle), Arc::clone(upstream)));
         }
         if self.disk.is_some() {
             background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
         }
         background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
-        if tls.is_some() || self.upstreams.now().all().iter().any(|upstream| upstream.server.reads_files()) {
+        if tls.is_some() || self.upstreams.all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }
         background
@@ -320,7 +321,7 @@ impl Core {
         let (upstreams, observer) = (Arc::clone(&self.upstreams), Arc::clone(&self.services.observer));
         let disk = self.disk.clone();
         move || {
-            upstreams.now().all().iter().for_each(|upstream| upstream.server.kill());
+            upstreams.all().iter().for_each(|upstream| upstream.server.kill());
             if disk.is_some_and(|disk| !disk.close()) {
                 tracing::error!("the disk takes nothing: the newest progress of tasks is lost");
             }

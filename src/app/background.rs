@@ -26,7 +26,7 @@ pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
 pub(super) async fn sweep_pools(upstreams: Arc<Upstreams>, idle: Duration) {
     loop {
         tokio::time::sleep((idle / 10).max(SWEEP_AT_MOST_EVERY)).await;
-        upstreams.now().all().iter().for_each(|upstream| upstream.pool.sweep(idle));
+        upstreams.all().iter().for_each(|upstream| upstream.pool.sweep(idle));
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) async fn refresh(upstreams: Arc<Upstreams>, tls: Option<Arc<Tls>>) {
         let (upstreams, tls) = (Arc::clone(&upstreams), tls.clone());
         // Files may be slow.
         let reading = tokio::task::spawn_blocking(move || {
-            upstreams.now().all().iter().for_each(|upstream| upstream.server.refresh());
+            upstreams.all().iter().for_each(|upstream| upstream.server.refresh());
             if let Some(tls) = tls {
                 tls.refresh();
             }

@@ -14,4 +14,4 @@ mod upstreams;
 pub use dispatcher::Dispatcher;
 pub use lifecycle::{Lifecycle, SessionTerms};
 pub use services::Services;
-pub use upstreams::{Door, Served, Upstreams};
+pub use upstreams::{Door, Upstreams};

@@ -2,8 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use parking_lot::RwLock;
-
 use crate::{config::SSE_MESSAGES, upstream::Upstream};
 
 /// What stands before the path of the resource (RFC 9728, section 3.1).
@@ -22,20 +20,15 @@ pub enum Door {
     Metadata,
 }
 
-/// The upstreams of one configuration, and every path that leads to one of them.
+/// The upstreams of the configuration, and every path that leads to one of them.
 #[derive(Debug)]
-pub struct Served {
+pub struct Upstreams {
     /// In the order of the configuration.
     all: Vec<Arc<Upstream>>,
     doors: HashMap<String, (Arc<Upstream>, Door)>,
 }
 
-/// The upstreams that are served now. They are replaced as a whole. Requests, sessions and tasks keep the upstream that
-/// they began with.
-#[derive(Debug)]
-pub struct Upstreams(RwLock<Arc<Served>>);
-
-impl Served {
+impl Upstreams {
     /// Returns the table of these upstreams. `protected`: clients are told whose tokens are accepted.
     #[must_use]
     pub fn new(all: Vec<Arc<Upstream>>, protected: bool) -> Self {
@@ -75,28 +68,6 @@ impl Served {
     }
 }
 
-impl Upstreams {
-    /// Serves these upstreams.
-    #[must_use]
-    pub fn new(served: Served) -> Self {
-        Self(RwLock::new(Arc::new(served)))
-    }
-
-    /// Returns what is served now.
-    #[must_use]
-    pub fn now(&self) -> Arc<Served> {
-        Arc::clone(&self.0.read())
-    }
-
-    /// Serves these upstreams to the requests that come from now on. The caller ends what runs on those that are no
-    /// longer served; [`Served::all`] of [`Upstreams::now`] has them no more.
-    pub fn replace(&self, served: Served) {
-        let before = std::mem::replace(&mut *self.0.write(), Arc::new(served));
-        // Outside the lock: this may be the end of some of them.
-        drop(before);
-    }
-}
-
 /// Returns where the metadata of each endpoint is. That of the only upstream is at the root, too, where clients look
 /// next.
 fn metadata_doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, (&Arc<Upstream>, Door))> {
@@ -112,24 +83,4 @@ fn metadata_doors(upstreams: &[Arc<Upstream>]) -> impl Iterator<Item = (String, 
 /// Returns where the metadata of the endpoint at a path is.
 pub(super) fn well_known(path: &str) -> String {
     format!("{WELL_KNOWN}{}", path.trim_end_matches('/'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn found(upstreams: &Upstreams, path: &str) -> Option<Arc<Upstream>> {
-        upstreams.now().at(path).map(|(upstream, _)| Arc::clone(upstream))
-    }
-
-    #[test]
-    fn what_is_served_is_replaced_as_a_whole_and_a_request_keeps_what_it_found() {
-        let upstreams = Upstreams::new(Served::new(vec![Upstream::unused("/a"), Upstream::unused("/b")], false));
-        let (before, kept) = (upstreams.now(), found(&upstreams, "/a").expect("it is served"));
-        upstreams.replace(Served::new(vec![Upstream::unused("/c"), Upstream::unused("/a")], false));
-        assert!(found(&upstreams, "/b").is_none() && found(&upstreams, "/c").is_some());
-        let new = found(&upstreams, "/a").expect("it is served");
-        assert!(new.id == kept.id && !Arc::ptr_eq(&new, &kept));
-        assert!(before.at("/b").is_some() && before.at("/c").is_none());
-    }
 }

@@ -9,8 +9,7 @@ use parking_lot::RwLock;
 use super::{Denied, Identified, Pass, Principal, RefusedTokens, token::BearerToken};
 use crate::config::UpstreamId;
 
-/// The tokens that each upstream has refused: one may accept what another refuses. They stay when upstreams are
-/// replaced.
+/// The tokens that each upstream has refused: one may accept what another refuses.
 #[derive(Debug)]
 pub(super) struct Refusals {
     /// Lives as long as the tasks of the names. The keys of the upstreams are derived from it.

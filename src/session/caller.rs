@@ -15,7 +15,7 @@ pub struct Caller {
     pub who: Arc<Who>,
     /// What the owner has left of its rates.
     pub account: Arc<Account>,
-    /// The upstream, as it was when the client arrived.
+    /// The upstream that the client has come to.
     pub upstream: Arc<Upstream>,
     /// What the client can be asked.
     pub client: ClientCapabilities,

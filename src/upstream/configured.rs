@@ -3,8 +3,7 @@
 use super::{Hints, Server, SessionPool};
 use crate::config::{Native, Policy, Sessions, UpstreamId};
 
-/// Everything that belongs to one upstream. A session or task that began with it keeps it, also when the configuration
-/// changes.
+/// Everything that belongs to one upstream. The sessions and tasks that began with it keep it.
 #[derive(Debug)]
 pub struct Upstream {
     /// Its name, which is the path of its endpoint.

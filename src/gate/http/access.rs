@@ -53,15 +53,14 @@ impl AccessControl {
 
     /// Returns whether a path is for everyone, web pages included.
     fn is_public(&self, path: &str) -> bool {
-        matches!(self.upstreams.now().at(path), Some((_, Door::Metadata)))
+        matches!(self.upstreams.at(path), Some((_, Door::Metadata)))
     }
 
     /// Returns the upstream that a path leads to, and by which door.
     pub(super) fn find(&self, path: &str) -> Result<(Arc<Upstream>, Door), Refusal> {
-        let served = self.upstreams.now();
-        served.at(path).cloned().ok_or_else(|| {
+        self.upstreams.at(path).cloned().ok_or_else(|| {
             let streams = |upstream: &Arc<Upstream>| [Some(upstream.id.as_str().to_owned()), upstream.sse_path.clone()];
-            let paths: Vec<String> = served.all().iter().flat_map(streams).flatten().collect();
+            let paths: Vec<String> = self.upstreams.all().iter().flat_map(streams).flatten().collect();
             Refusal::no_such_path(path, &paths)
         })
     }

@@ -107,8 +107,7 @@ pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Futur
             tracing::warn!("some connections did not end in time");
         }
     };
-    let served = endpoint.access.upstreams().now();
-    tokio::join!(ended, upstreams_ended(served.all()));
+    tokio::join!(ended, upstreams_ended(endpoint.access.upstreams().all()));
 }
 
 /// Accepts the next connection. Where the system has no room for one, `make_room` may close another.

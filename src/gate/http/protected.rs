@@ -71,8 +71,7 @@ impl ResourceMetadata {
                 parts.push(format!("scope=\"{}\"", protected.scopes.join(" ")));
             }
             if let Some(origin) = self.own_origin(uri, headers) {
-                let served = self.upstreams.now();
-                let path = served.resource_path(uri.path());
+                let path = self.upstreams.resource_path(uri.path());
                 parts.push(format!("resource_metadata=\"{origin}{}\"", well_known(path)));
             }
         }
@@ -101,8 +100,7 @@ impl ResourceMetadata {
             Method::GET | Method::HEAD => {
                 let found = self.protected.as_ref().zip(self.own_origin(uri, headers));
                 let (protected, origin) = found.ok_or_else(|| Refusal::method(Door::Metadata))?;
-                let served = self.upstreams.now();
-                let path = served.resource_path(uri.path()).trim_end_matches('/');
+                let path = self.upstreams.resource_path(uri.path()).trim_end_matches('/');
                 let mut metadata = json!({
                     "resource": format!("{origin}{path}"),
                     "authorization_servers": protected.authorization_servers,

@@ -1,6 +1,6 @@
 //! The limits that the pools of all upstreams share, and which session gives way when one is reached.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -17,7 +17,7 @@ use crate::identity::Owner;
 pub struct PoolsTotal {
     limits: PoolLimits,
     open: Arc<Mutex<OpenSessions>>,
-    pools: Mutex<Vec<Weak<Mutex<Slots>>>>,
+    pools: Mutex<Vec<Arc<Mutex<Slots>>>>,
 }
 
 impl PoolsTotal {
@@ -27,11 +27,9 @@ impl PoolsTotal {
         Arc::new(Self { limits, open: Arc::default(), pools: Mutex::default() })
     }
 
-    /// Adds a pool. One that is gone leaves its place to it.
+    /// Adds a pool.
     pub(super) fn add(&self, slots: &Arc<Mutex<Slots>>) {
-        let mut pools = self.pools.lock();
-        pools.retain(|pool| pool.strong_count() > 0);
-        pools.push(Arc::downgrade(slots));
+        self.pools.lock().push(Arc::clone(slots));
     }
 
     /// Takes room for a session of `owner`. At the limit, evicts the session that has been idle for longest.
@@ -53,7 +51,7 @@ impl PoolsTotal {
 
     /// Ends the session that has been idle for longest, of one owner or of all. Returns whether there was one.
     fn evict(&self, of: Option<&Owner>) -> bool {
-        let pools: Vec<_> = self.pools.lock().iter().filter_map(Weak::upgrade).collect();
+        let pools = self.pools.lock().clone();
         let fits = |key: &PoolKey| of.is_none_or(|owner| key.owner == *owner);
         loop {
             let longest = pools.iter().filter_map(|pool| Some((pool.lock().idle_longest(fits)?, pool)));
