@@ -89,7 +89,7 @@ impl SessionOpening<'_> {
             Err(NotAgreed::Refused { may_be_modern: true, .. })
                 if upstream.pool.turns_out_modern(server, &headers).await =>
             {
-                upstream.hints.has_no_sessions(id, observer);
+                upstream.hints.note_no_sessions(id, observer);
                 return Err(SessionNotOpened::Upstream(no_sessions(request, &requested)));
             }
             agreed => agreed?,

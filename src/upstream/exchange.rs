@@ -112,7 +112,7 @@ impl Exchange {
     /// Returns the HTTP error status that the response came with, if it came with one.
     #[must_use]
     pub fn status(&self) -> Option<StatusCode> {
-        // Pairs with the store in `Exchanges::has_status`.
+        // Pairs with the store in `Exchanges::note_status`.
         StatusCode::from_u16(self.state.status.load(Ordering::Acquire)).ok()
     }
 
@@ -138,7 +138,7 @@ impl Exchange {
     /// Returns whether the upstream answers with a stream.
     #[must_use]
     pub fn streams(&self) -> bool {
-        // Pairs with the store in `Exchanges::streams`.
+        // Pairs with the store in `Exchanges::note_stream`.
         self.state.streams.load(Ordering::Acquire)
     }
 }

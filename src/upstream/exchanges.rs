@@ -42,9 +42,9 @@ pub struct Exchanges {
     open: Mutex<HashMap<u64, InFlight>>,
     /// The numbers of requests that the server has refused, and not run, as it has forgotten the session.
     refused: Mutex<HashSet<u64>>,
-    /// Whether an exchange was given up in the course of which the server may still ask.
+    /// Whether any exchange was given up while the server may still ask in the course of it.
     given_up: AtomicBool,
-    /// Whether it was ever tracked where an answer can be resumed.
+    /// Whether this table has ever tracked the points from which answers can be resumed.
     pub(super) tracks: AtomicBool,
     /// How many bytes may wait for the listeners.
     outbox: Arc<Capacity>,
@@ -97,7 +97,7 @@ impl Exchanges {
     }
 
     /// Notes that the upstream answers with a stream, and lets the listener begin its own before the first message.
-    pub fn streams(&self, number: u64) {
+    pub fn note_stream(&self, number: u64) {
         if let Some(open) = self.open.lock().get(&number) {
             // Pairs with the load in `Exchange::streams`.
             open.state.streams.store(true, Ordering::Release);
@@ -106,7 +106,7 @@ impl Exchanges {
     }
 
     /// Notes which HTTP error status an exchange is about to end with.
-    pub fn has_status(&self, number: u64, status: StatusCode) {
+    pub fn note_status(&self, number: u64, status: StatusCode) {
         if let Some(open) = self.open.lock().get(&number) {
             // Pairs with the load in `Exchange::status`.
             open.state.status.store(status.as_u16(), Ordering::Release);
@@ -205,7 +205,7 @@ impl Exchanges {
     }
 
     /// Notes that an exchange is about to end after this failure, whatever its listener gets.
-    pub(super) fn fails(&self, number: u64, failure: &Failure) {
+    pub(super) fn note_failure(&self, number: u64, failure: &Failure) {
         if let Some(open) = self.open.lock().get(&number) {
             self.note_given_up(open, failure);
         }
@@ -266,7 +266,7 @@ impl Exchanges {
     }
 
     /// Notes that the server has refused a request, as it has forgotten the session.
-    pub fn refused(&self, number: u64) {
+    pub fn note_refused(&self, number: u64) {
         self.refused.lock().insert(number);
     }
 
@@ -292,7 +292,7 @@ impl Exchanges {
 
     /// Ends every exchange for which no stream of the upstream has begun, for the same reason.
     pub fn abandon_silent(&self, failure: &Failure) {
-        // Pairs with the store in `Exchanges::streams`.
+        // Pairs with the store in `Exchanges::note_stream`.
         self.abandon(failure, |open| !open.state.streams.load(Ordering::Acquire));
     }
 

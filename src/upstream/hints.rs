@@ -76,14 +76,14 @@ impl Hints {
     }
 
     /// Notes that the server has tasks of its own, which taskgate leaves to it.
-    pub fn keeps_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
+    pub fn note_own_tasks(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.native.swap(true, Ordering::Relaxed) {
             observer.emit(events::LimitsVoid { upstream: upstream.as_str() });
         }
     }
 
     /// Notes that the server has no sessions, so that legacy clients cannot use it.
-    pub fn has_no_sessions(&self, upstream: &UpstreamId, observer: &Observer) {
+    pub fn note_no_sessions(&self, upstream: &UpstreamId, observer: &Observer) {
         if !self.modern.swap(true, Ordering::Relaxed) {
             observer.emit(events::NoSessionsThere { upstream: upstream.as_str() });
         }

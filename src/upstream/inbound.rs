@@ -83,7 +83,7 @@ impl Inbound {
                     // An error whose id the upstream could not read answers the request that carried it. Where that is
                     // wrong, the upstream still works on this one.
                     None | Some("null") => carrier.inspect(|number| {
-                        self.exchanges.fails(*number, &Failure::BadAnswer("an error without an id".to_owned()));
+                        self.exchanges.note_failure(*number, &Failure::BadAnswer("an error without an id".to_owned()));
                     }),
                     Some(id) => echoed_number(id),
                 };

@@ -118,7 +118,7 @@ pub trait Link: std::fmt::Debug + Send + Sync {
     fn agreed(&self, version: Version);
 
     /// Notes that the server is of the modern generation: there is no session, and each request says all about itself.
-    fn is_modern(&self);
+    fn set_modern(&self);
 
     /// Returns a token that is cancelled when the upstream has ended the session, so that a client has to start anew.
     fn lost(&self) -> &CancellationToken;

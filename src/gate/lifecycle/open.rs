@@ -90,7 +90,7 @@ impl Lifecycle {
             tracing::warn!(%why, "a session that was opened is not kept yet");
         }
         if session.tasks == Tasks::Native {
-            upstream.hints.keeps_tasks(&upstream.id, &self.observer);
+            upstream.hints.note_own_tasks(&upstream.id, &self.observer);
         }
         let answer = if session.gets_jobs() { instructed(opened.answer) } else { opened.answer };
         let answer = match session.streams().reserve() {

@@ -121,7 +121,7 @@ impl HttpSession {
                 let reopening = self.reopen(&resumption, headers, why);
                 match timeout(silence.limit(), reopening).await.unwrap_or(Ok(Reopened::Silent))? {
                     Reopened::Stream(stream) => {
-                        self.inbound.exchanges.streams(number);
+                        self.inbound.exchanges.note_stream(number);
                         body = Some(stream);
                     }
                     Reopened::Away => wait = backed_off(&decoder, fruitless),

@@ -59,11 +59,11 @@ impl Link for AutoLink {
         self.0.link().agreed(version);
     }
 
-    fn is_modern(&self) {
+    fn set_modern(&self) {
         if self.0.decided.get_or_init(|| None).is_none() {
             self.0.server.last_over_sse.store(false, Ordering::Relaxed);
         }
-        self.0.link().is_modern();
+        self.0.link().set_modern();
     }
 
     fn lost(&self) -> &CancellationToken {

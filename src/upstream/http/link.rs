@@ -156,7 +156,7 @@ impl Link for HttpLink {
         let _ = self.0.version.set(version);
     }
 
-    fn is_modern(&self) {
+    fn set_modern(&self) {
         self.0.modern.store(true, Ordering::Relaxed);
     }
 
@@ -257,7 +257,7 @@ impl HttpSession {
         if !response.status().is_success() {
             let failure = Box::pin(self.refusal_of_request(response, max_answer)).await;
             if matches!(failure, Failure::SessionLost) {
-                self.inbound.exchanges.refused(number);
+                self.inbound.exchanges.note_refused(number);
             }
             return Err(failure);
         }
@@ -289,7 +289,7 @@ impl HttpSession {
                 mistake.map_or(Ok(()), |why| Err(Failure::BadAnswer(why)))
             }
             stream if is_stream(stream) => {
-                self.inbound.exchanges.streams(number);
+                self.inbound.exchanges.note_stream(number);
                 let answer = StreamedAnswer { number, limit: max_answer, headers: &headers };
                 Box::pin(self.answer(answer, response.into_body())).await
             }
@@ -303,9 +303,9 @@ impl HttpSession {
     fn finish(&self, number: u64, ended: Result<(), Failure>) {
         let failure = ended.err().unwrap_or_else(|| Failure::Incomplete(NO_RESPONSE.to_owned()));
         if let Failure::Http(error) = &failure {
-            self.inbound.exchanges.has_status(number, error.status);
+            self.inbound.exchanges.note_status(number, error.status);
             // It may be the word of a gateway, whatever id it has.
-            self.inbound.exchanges.fails(number, &failure);
+            self.inbound.exchanges.note_failure(number, &failure);
         }
         let response = rpc_error_in(&failure);
         self.inbound.exchanges.end(number, response.map(UpstreamResponse::Whole).ok_or(failure));

@@ -80,7 +80,7 @@ impl Link for SseLink {
             // The response comes on the stream.
             if let Err(failure) = session.post(message, headers).await {
                 if matches!(failure, Failure::SessionLost) {
-                    session.inbound.exchanges.refused(number);
+                    session.inbound.exchanges.note_refused(number);
                 }
                 session.inbound.exchanges.end(number, Err(failure));
             }
@@ -104,7 +104,7 @@ impl Link for SseLink {
     }
 
     /// Its transport is older than the modern generation.
-    fn is_modern(&self) {}
+    fn set_modern(&self) {}
 
     fn lost(&self) -> &CancellationToken {
         &self.0.lost

@@ -109,7 +109,7 @@ impl LinkGuard<'_> {
 
     /// Returns the link to a modern server.
     fn modern(mut self, inbound: Inbound) -> UpstreamSession {
-        self.link.is_modern();
+        self.link.set_modern();
         self.agreed = true;
         UpstreamSession::modern(inbound, Arc::clone(&self.link))
     }

@@ -41,7 +41,7 @@ impl Link for Nowhere {
 
     fn agreed(&self, _: Version) {}
 
-    fn is_modern(&self) {}
+    fn set_modern(&self) {}
 
     fn lost(&self) -> &CancellationToken {
         &self.lost

@@ -55,7 +55,7 @@ impl Link for GoneLink {
 
     fn agreed(&self, _: Version) {}
 
-    fn is_modern(&self) {}
+    fn set_modern(&self) {}
 
     fn lost(&self) -> &CancellationToken {
         &self.lost

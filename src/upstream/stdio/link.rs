@@ -58,7 +58,7 @@ impl Link for OwnLink {
         self.child.initialized();
     }
 
-    fn is_modern(&self) {
+    fn set_modern(&self) {
         self.child.initialized();
     }
 

@@ -79,7 +79,7 @@ impl Link for SharedLink {
 
     fn agreed(&self, _version: Version) {}
 
-    fn is_modern(&self) {}
+    fn set_modern(&self) {}
 
     fn lost(&self) -> &CancellationToken {
         self.child.ended()
