@@ -11,13 +11,13 @@ use crate::{
     upstream::Upstream,
 };
 
-/// The interval of [`tick`]. A request without an answer for one to two of them gets a stream, for its heartbeats.
-const SILENCE: Duration = Duration::from_secs(5);
+/// How often [`tick`] runs. A request that waits through one whole interval gets a stream, for its heartbeats.
+const TICK: Duration = Duration::from_secs(5);
 
 /// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
 pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
     loop {
-        tokio::time::sleep(SILENCE).await;
+        tokio::time::sleep(TICK).await;
         lifecycle.tick(&identity);
     }
 }

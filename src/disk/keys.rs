@@ -19,9 +19,9 @@ use super::{
 /// Length of the name of an operator's key, in bytes.
 const NAME: usize = 16;
 
-/// Why blobs cannot be opened.
+/// Why there are no [`Seals`] to open and seal blobs with.
 #[derive(Debug)]
-pub(super) enum Locked {
+pub(super) enum NoSeals {
     /// The file is sealed, and there is no key.
     NoKey,
     /// The file is sealed by another key.
@@ -80,42 +80,47 @@ impl Wrapping {
     }
 }
 
-impl From<rusqlite::Error> for Locked {
+impl From<rusqlite::Error> for NoSeals {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
     }
 }
 
-impl From<Unspecified> for Locked {
+impl From<Unspecified> for NoSeals {
     fn from(_: Unspecified) -> Self {
         Self::NoRandom
     }
 }
 
 /// Gives a new file its first data key, if `key` is to seal it.
-pub(super) fn begin(connection: &Connection, key: Option<&str>, salt: &[u8]) -> Result<(), Locked> {
+pub(super) fn begin(connection: &Connection, key: Option<&str>, salt: &[u8]) -> Result<(), NoSeals> {
     key.map_or(Ok(()), |key| add(connection, &Wrapping::new(key, salt), 0).map(drop))
 }
 
 /// Returns what opens and seals blobs. Where one of `old` wraps the data keys, `key` wraps them from now on, and new
 /// blobs get a new data key. Changes nothing where the keys are wrong.
-pub(super) fn unlock(connection: &Connection, key: Option<&str>, old: &[String], salt: &[u8]) -> Result<Seals, Locked> {
+pub(super) fn unlock(
+    connection: &Connection,
+    key: Option<&str>,
+    old: &[String],
+    salt: &[u8],
+) -> Result<Seals, NoSeals> {
     let rows = wrapped_keys(connection)?;
     let (Some(last), Some(key)) = (rows.last(), key) else {
         return match (rows.is_empty(), key) {
             (true, None) => Ok(Seals::new(Vec::new())),
-            (true, Some(_)) => Err(Locked::NotSealed),
-            (false, _) => Err(Locked::NoKey),
+            (true, Some(_)) => Err(NoSeals::NotSealed),
+            (false, _) => Err(NoSeals::NoKey),
         };
     };
     let current = Wrapping::new(key, salt);
     let unwrap_all =
-        |by: &Wrapping| rows.iter().map(|row| by.unwrap(row).ok_or(Locked::Damaged)).collect::<Result<Vec<_>, _>>();
+        |by: &Wrapping| rows.iter().map(|row| by.unwrap(row).ok_or(NoSeals::Damaged)).collect::<Result<Vec<_>, _>>();
     if last.by == current.name {
         return unwrap_all(&current).map(Seals::new);
     }
     let old = old.iter().map(|old| Wrapping::new(old, salt)).find(|old| last.by == old.name);
-    let mut keys = unwrap_all(&old.ok_or(Locked::WrongKey)?)?;
+    let mut keys = unwrap_all(&old.ok_or(NoSeals::WrongKey)?)?;
     let transaction = connection.unchecked_transaction()?;
     for key in &keys {
         let update = "UPDATE data_keys SET wrapped_by = ?2, wrapped = ?3 WHERE generation = ?1";
@@ -135,7 +140,7 @@ pub(super) fn unlock_to_read(
     connection: &Connection,
     keys: &[String],
     mut damaged: impl FnMut(String),
-) -> Result<Seals, Locked> {
+) -> Result<Seals, NoSeals> {
     let rows = match wrapped_keys(connection) {
         Err(error) if keys.is_empty() && is_damage(&error) => {
             damaged(format!("its data keys cannot be read: {error}; it is read as a file that is not sealed"));
@@ -146,7 +151,7 @@ pub(super) fn unlock_to_read(
     let Some(last) = rows.last() else { return Ok(Seals::new(Vec::new())) };
     let salt: Vec<u8> = connection.query_row("SELECT salt FROM state", (), |row| row.get(0))?;
     let by = keys.iter().map(|key| Wrapping::new(key, &salt)).find(|key| last.by == key.name);
-    let by = by.ok_or(if keys.is_empty() { Locked::NoKey } else { Locked::WrongKey })?;
+    let by = by.ok_or(if keys.is_empty() { NoSeals::NoKey } else { NoSeals::WrongKey })?;
     let mut unwrapped = Vec::new();
     for row in &rows {
         match by.unwrap(row) {
@@ -157,7 +162,7 @@ pub(super) fn unlock_to_read(
             )),
         }
     }
-    if unwrapped.is_empty() { Err(Locked::Damaged) } else { Ok(Seals::new(unwrapped)) }
+    if unwrapped.is_empty() { Err(NoSeals::Damaged) } else { Ok(Seals::new(unwrapped)) }
 }
 
 /// Returns the data keys as they stand in the file, the newest last.
@@ -169,7 +174,7 @@ fn wrapped_keys(connection: &Connection) -> rusqlite::Result<Vec<Wrapped>> {
 }
 
 /// Adds a new data key.
-fn add(connection: &Connection, by: &Wrapping, generation: u32) -> Result<DataKey, Locked> {
+fn add(connection: &Connection, by: &Wrapping, generation: u32) -> Result<DataKey, NoSeals> {
     let mut key = [0; 32];
     rand::fill(&mut key)?;
     let key = DataKey { generation, key };
@@ -179,14 +184,14 @@ fn add(connection: &Connection, by: &Wrapping, generation: u32) -> Result<DataKe
 }
 
 /// Seals under the newest data key what does not go by itself. Tasks do when their ttls are over.
-fn reseal(connection: &Connection, seals: &Seals) -> Result<(), Locked> {
+fn reseal(connection: &Connection, seals: &Seals) -> Result<(), NoSeals> {
     for (table, id) in [("keys", "name"), ("sessions", "id")] {
         let mut all = connection.prepare(&format!("SELECT CAST({id} AS BLOB), value FROM {table}"))?;
         let mut update = connection.prepare(&format!("UPDATE {table} SET value = ?2 WHERE CAST({id} AS BLOB) = ?1"))?;
         let rows = all.query_map((), |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
         for (row, value) in rows.collect::<Result<Vec<_>, _>>()? {
             let place = Place { table, row: &row, column: "value" };
-            let value = seals.open(place, &value).map_err(|Damaged| Locked::Damaged)?;
+            let value = seals.open(place, &value).map_err(|Damaged| NoSeals::Damaged)?;
             update.execute((&row, seals.seal(place, &value)?))?;
         }
     }

@@ -17,7 +17,7 @@ use super::{
     companions,
     error::damaged,
     free_list,
-    keys::{self, Locked},
+    keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, look, place, said},
     mark::{self, Mark, NotLocked},
     schema::{self, APPLICATION, FORMAT},
@@ -69,7 +69,7 @@ pub(super) struct Ready {
 pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> {
     let path = place(&options.path).map_err(|error| OpenError::new(&options.path, error))?;
     let wrong = |why: String| OpenError::new(&path, why);
-    // Before the lock makes a file beside one that is not ours.
+    // Before the lock makes a file beside one that is not taskgate's.
     if look(&path, Looks::Start).map_err(wrong)? {
         has_one_name(&path).map_err(wrong)?;
     }
@@ -180,8 +180,7 @@ fn create(path: &Path, options: &OpenOptions) -> Result<(), Box<dyn std::error::
     let seen = Seen::now();
     let insert = "INSERT INTO state (one, batch, seen, boot, since_boot, salt) VALUES (1, 0, ?1, ?2, ?3, ?4)";
     connection.execute(insert, (seen.unix.cast_signed(), seen.sealed_boot(0), seen.since_boot.cast_signed(), salt))?;
-    let locked = |locked: Locked| unlocked(&locked);
-    keys::begin(&connection, options.key.as_deref(), &salt).map_err(locked)?;
+    keys::begin(&connection, options.key.as_deref(), &salt).map_err(|why| no_seals(&why))?;
     use_log(&connection)?;
     connection.close().map_err(|(_, error)| error)?;
     File::open(&unfinished)?.sync_all()?;
@@ -271,7 +270,7 @@ fn check(
     let select = "SELECT batch, seen, boot, since_boot, salt FROM state";
     let (batch, seen, salt) = connection
         .query_row(select, (), |row| {
-            // A negative number is not one of ours.
+            // taskgate writes no negative number.
             let number = |at| u64::try_from(row.get::<_, i64>(at)?).map_err(|_| rusqlite::Error::from(Damaged));
             let [batch, unix, since_boot] = [0, 1, 3].map(number);
             let batch = batch?;
@@ -283,25 +282,25 @@ fn check(
         return Err(wrong(damaged(&lost)));
     }
     let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);
-    let seals = seals.map_err(|locked| wrong(unlocked(&locked)))?;
+    let seals = seals.map_err(|why| wrong(no_seals(&why)))?;
     // Last: a file that is refused here stays as it was.
     schema::migrate(connection, format, &seals).map_err(sql)?;
     Ok((seals, FileTime::resume(&seen)))
 }
 
 /// Returns why a file cannot be read, and what to do about it.
-pub(super) fn unlocked(locked: &Locked) -> String {
-    match locked {
-        Locked::NoKey => "it is sealed; set store.key to its key".to_owned(),
-        Locked::WrongKey => {
+pub(super) fn no_seals(why: &NoSeals) -> String {
+    match why {
+        NoSeals::NoKey => "it is sealed; set store.key to its key".to_owned(),
+        NoSeals::WrongKey => {
             "it is sealed by another key than store.key; set that one, or add it to store.old_keys to replace it"
                 .to_owned()
         }
-        Locked::NotSealed => {
+        NoSeals::NotSealed => {
             "it is not sealed; remove store.key, or set another store.path to begin a sealed one".to_owned()
         }
-        Locked::Damaged => damaged("a data key is not what was written"),
-        Locked::NoRandom => "the system gives no random bytes".to_owned(),
-        Locked::Sql(error) => unreadable(error),
+        NoSeals::Damaged => damaged("a data key is not what was written"),
+        NoSeals::NoRandom => "the system gives no random bytes".to_owned(),
+        NoSeals::Sql(error) => unreadable(error),
     }
 }

@@ -9,10 +9,10 @@ use super::{
     beside::beside,
     companions,
     error::is_damage,
-    keys::{self, Locked},
+    keys::{self, NoSeals},
     locate::{Looks, look, said},
     mark,
-    open::unlocked,
+    open::no_seals,
     schema::{self, FORMAT},
     wal,
 };
@@ -39,7 +39,7 @@ impl Rescue {
         let wrong = |why: String| OpenError::new(path, why);
         let (connection, mut damages) = read_only(path).map_err(wrong)?;
         let seals = keys::unlock_to_read(&connection, keys, |what| damages.push(what));
-        let seals = seals.map_err(|locked| wrong(unlocked_to_read(&locked)))?;
+        let seals = seals.map_err(|why| wrong(no_seals_to_read(&why)))?;
         let mut newer = None;
         match connection.pragma_query_value(None, "user_version", |row| row.get::<_, i32>(0)) {
             Ok(format) if (1..=FORMAT).contains(&format) => {
@@ -139,20 +139,20 @@ fn unreadable(error: &rusqlite::Error) -> String {
 }
 
 /// Returns why a file cannot be read, and what to do about it on a command line.
-fn unlocked_to_read(locked: &Locked) -> String {
-    match locked {
-        Locked::NoKey => "it is sealed; name the file of its key with --key-file".to_owned(),
-        Locked::WrongKey => {
+fn no_seals_to_read(why: &NoSeals) -> String {
+    match why {
+        NoSeals::NoKey => "it is sealed; name the file of its key with --key-file".to_owned(),
+        NoSeals::WrongKey => {
             "it is sealed by none of the keys that --key-file names; name that of its store.key".to_owned()
         }
         // Not as a start says it: that would advise what has just failed.
-        Locked::Damaged => {
+        NoSeals::Damaged => {
             "none of its data keys is what was written, so that nothing in it can be read; restore a backup".to_owned()
         }
-        Locked::Sql(error) if is_damage(error) || matches!(error, rusqlite::Error::QueryReturnedNoRows) => format!(
+        NoSeals::Sql(error) if is_damage(error) || matches!(error, rusqlite::Error::QueryReturnedNoRows) => format!(
             "what opens a sealed file cannot be read in it: {error}; leave out --key-file if it is not sealed, else restore a backup"
         ),
-        Locked::Sql(error) => error.to_string(),
-        locked => unlocked(locked),
+        NoSeals::Sql(error) => error.to_string(),
+        why => no_seals(why),
     }
 }

@@ -30,8 +30,8 @@ const MAX_NAMED: usize = 256;
 /// The members of a filter that taskgate knows.
 const KNOWN: [&str; 5] =
     ["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions", "taskIds"];
-/// How long a subscription waits for the GET stream on which its server tells changes.
-const LISTEN_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a subscription waits at most for the GET stream on which its server tells changes.
+const SUBSCRIPTION_WAITS: Duration = Duration::from_secs(2);
 
 /// What a client wants to hear of.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Modern {
         let lease = self.lease(&request, false).await?;
         if request.caller.upstream.server.has_get_stream() {
             // What changes from the acknowledgement on is told.
-            lease.guard.get().listening(LISTEN_TIMEOUT).await;
+            lease.guard.get().listening(SUBSCRIPTION_WAITS).await;
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let uris: BTreeSet<String> = std::mem::take(&mut filter.uris).into_iter().collect();

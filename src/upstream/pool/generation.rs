@@ -31,8 +31,8 @@ struct Known {
 }
 
 impl Generation {
-    /// Returns that of a modern server that says this of itself.
-    pub(super) fn of(facts: &ServerFacts) -> Self {
+    /// Returns the generation of a modern server that says this of itself.
+    pub(super) fn of_modern(facts: &ServerFacts) -> Self {
         let extensions = Members::parse(&facts.capabilities).ok().and_then(|declared| declared.object("extensions"));
         Self::Modern { has_tasks: extensions.is_some_and(|extensions| extensions.get(TASKS).is_some()) }
     }

@@ -18,8 +18,8 @@ use crate::{
     wire::{ClientCapabilities, Message, Version},
 };
 
-/// How long the first call in a session waits for the GET stream.
-const LISTEN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the first call in a session waits for the GET stream at most.
+const FIRST_CALL_WAITS: Duration = Duration::from_millis(500);
 /// What is wrong where a server does not know a session right after it has opened it. Behind a balancer it is another.
 const FORGOTTEN_AT_ONCE: &str = "it does not know the session that it has just opened; the request was not sent to it";
 
@@ -58,7 +58,7 @@ impl SessionPool {
                 Ok(pooled)
             }
             Introduced::Modern { session, answer } => {
-                let pooled = self.pooled(session, server, discovered_facts(&answer), Generation::of, room)?;
+                let pooled = self.pooled(session, server, discovered_facts(&answer), Generation::of_modern, room)?;
                 // Over HTTP there is nothing that a request could have for itself.
                 if sharing != Sharing::Once || !server.is_process() {
                     self.keep_for_requests(&key.owner, &pooled);
@@ -130,7 +130,7 @@ impl SessionPool {
         let answer = handshake.discover(headers).await;
         let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
         if let Some(facts) = &facts {
-            self.generation.set(Generation::of(facts), facts);
+            self.generation.set(Generation::of_modern(facts), facts);
         }
         facts.is_some()
     }
@@ -157,7 +157,7 @@ impl SessionPool {
             failure => NoSession::failed(failure),
         })?;
         if asks_apart(server, key) {
-            pooled.session.listening(LISTEN_TIMEOUT).await;
+            pooled.session.listening(FIRST_CALL_WAITS).await;
         }
         Ok(pooled)
     }
