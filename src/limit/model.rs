@@ -36,7 +36,7 @@ struct Pair {
     tool: usize,
 }
 
-type Turn = Pin<Box<dyn Future<Output = Option<Permit>>>>;
+type Turn = Pin<Box<dyn Future<Output = Permit>>>;
 
 impl Model {
     fn new(totals: Totals, max_queued: usize) -> Self {
@@ -139,7 +139,7 @@ impl Model {
             match (&mut turn).now_or_never() {
                 Some(permit) => {
                     assert_eq!(self.count_waiting(|other| other == pair), 0, "a call overtook another of its pair");
-                    begun.push((pair, permit.expect("a turn")));
+                    begun.push((pair, permit));
                 }
                 None => self.waiting.push((pair, turn)),
             }

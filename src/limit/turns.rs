@@ -137,10 +137,10 @@ impl Turns {
 }
 
 impl QueuedCall {
-    /// Waits for the turn. Never returns `None`.
-    pub async fn turn(mut self) -> Option<Permit> {
-        // The scheduler keeps the sender until it is used.
-        (&mut self.turn).await.ok()
+    /// Waits for the turn.
+    pub async fn turn(mut self) -> Permit {
+        let turn = (&mut self.turn).await;
+        turn.unwrap_or_else(|_| unreachable!("the scheduler keeps the sender until it is used"))
     }
 }
 
@@ -204,7 +204,7 @@ mod tests {
         assert!(matches!(admit(&turns, 1), Ok(Admission::Queued(_))));
         let turn = tokio::spawn(waiting.turn());
         drop(running);
-        assert!(turn.await.expect("no panic").is_some());
+        turn.await.expect("its turn");
     }
 
     #[test]
@@ -237,8 +237,8 @@ mod tests {
         let [Admission::Queued(first), Admission::Queued(second)] = [again(), again()] else { panic!("they wait") };
         assert!(admit(&turns, 1).is_err(), "a new one is refused");
         drop(running);
-        drop(first.turn().now_or_never().flatten().expect("its turn"));
-        drop(second.turn().now_or_never().flatten().expect("its turn"));
+        drop(first.turn().now_or_never().expect("its turn"));
+        drop(second.turn().now_or_never().expect("its turn"));
         assert!(turns.is_idle());
     }
 
@@ -256,7 +256,7 @@ mod tests {
         drop(second);
         admit(2, 2).expect("room again");
         drop(running);
-        let permit = first.turn().now_or_never().flatten().expect("its turn");
+        let permit = first.turn().now_or_never().expect("its turn");
         admit(1, 8).expect("room again");
         drop((third, permit));
         assert!(turns.is_idle());
@@ -277,7 +277,7 @@ mod tests {
             };
             let (tool, admission) = waiting.remove(waiting.iter().position(granted).expect("a turn"));
             let Admission::Queued(waiting) = admission else { panic!("it waited") };
-            permit = waiting.turn().now_or_never().flatten().expect("its turn");
+            permit = waiting.turn().now_or_never().expect("its turn");
             order.push(tool);
         }
         assert_eq!(order, ["a", "b", "a", "b"]);
@@ -296,17 +296,17 @@ mod tests {
         let running = admit(1);
         let (mut first, mut second, mut other) = (queued(0), queued(0), queued(2));
         drop(running);
-        let other = (&mut other).now_or_never().flatten().expect("the other's turn");
+        let other = (&mut other).now_or_never().expect("the other's turn");
         drop(other);
         turns.advance();
         assert!((&mut first).now_or_never().is_none(), "a turn for one that is held");
         held.store(false, Ordering::Relaxed);
         turns.advance();
-        let permit = (&mut first).now_or_never().flatten().expect("its turn");
+        let permit = (&mut first).now_or_never().expect("its turn");
         turns.advance();
         assert!((&mut second).now_or_never().is_none(), "more than one runs");
         drop(permit);
-        drop((&mut second).now_or_never().flatten().expect("its turn"));
+        drop((&mut second).now_or_never().expect("its turn"));
         assert!(turns.is_idle());
     }
 }

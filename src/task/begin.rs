@@ -31,8 +31,7 @@ impl Runner {
         let permit = match admission {
             Admission::Now(permit) => Some(permit),
             Admission::Queued(waiting) => {
-                let turn = tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await;
-                turn.ok().flatten()
+                tokio::time::timeout_at(self.created + self.patience, waiting.turn()).await.ok()
             }
         };
         permit.ok_or_else(|| {
