@@ -9,6 +9,12 @@ pub fn parse(text: &str) -> Option<Uuid> {
     if given_out { Uuid::try_parse(text).ok() } else { None }
 }
 
+/// Reads the id of a task. One of another form is as unknown as any: it becomes the nil id, which no task has.
+#[must_use]
+pub fn parse_task(text: &str) -> Uuid {
+    parse(text).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

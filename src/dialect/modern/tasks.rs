@@ -222,6 +222,5 @@ fn write_task(out: &mut String, task: &Task, outlook: &Outlook, status: &str) {
 fn task_id(request: &ClientRequest) -> Result<TaskId, RpcError> {
     let id = request.subject.as_deref();
     let id = id.ok_or_else(|| RpcError::bad_params("params.taskId must be a string"))?;
-    // An id of another form is as unknown as any: no task has the nil id.
-    Ok(ids::parse(id).unwrap_or_default())
+    Ok(ids::parse_task(id))
 }

@@ -97,7 +97,7 @@ impl JobTools {
             Ok(id) => id,
             Err(why) => return Told::failed(format!("Nothing was cancelled: {why}.")),
         };
-        let (caller, id) = (&place.caller, ids::parse(&given).unwrap_or_default());
+        let (caller, id) = (&place.caller, ids::parse_task(&given));
         match self.engine.look(&caller.owner, id).await {
             Ok(task) => {
                 let facts = self.facts(place, &task);
