@@ -197,7 +197,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     if let Some(admin) = app.admin() {
         tracing::info!("admin on {admin}");
     }
-    // Dropped behind the kill: with it goes what it knows of children.
+    // Dropped only after the kill, as it holds what is known of children.
     let mut running = pin!(app.run(stop.clone().cancelled_owned()));
     tokio::select! {
         () = &mut running => ExitCode::SUCCESS,

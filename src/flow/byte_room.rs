@@ -34,13 +34,13 @@ impl ByteRoom {
         Arc::clone(&self.left).try_acquire_many_owned(u32::try_from(bytes).ok()?).ok()
     }
 
-    /// Does the same, but what needs more than all of the room may have all of it.
+    /// Takes so many bytes, or all of the room if that is smaller. Returns `None` if they are not free.
     #[must_use]
     pub fn take_at_any_size(&self, bytes: usize) -> Option<TakenBytes> {
         self.take(bytes.min(self.most))
     }
 
-    /// Does the same, and waits until there is room.
+    /// Waits until so many bytes are free, or all of the room if that is smaller, and takes them.
     pub async fn wait_at_any_size(&self, bytes: usize) -> TakenBytes {
         let bytes = u32::try_from(bytes.min(self.most)).unwrap_or(u32::MAX);
         Arc::clone(&self.left).acquire_many_owned(bytes).await.unwrap_or_else(|_| unreachable!("it is never closed"))

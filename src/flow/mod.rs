@@ -1,5 +1,5 @@
-//! What bounds everything that waits: the queue before a reader, how many bytes all queues may hold, and
-//! what each owner has.
+//! What bounds everything that waits: the queue in front of a reader, the bytes that all queues may hold together, and
+//! a count for each owner.
 
 mod byte_room;
 mod capacity;

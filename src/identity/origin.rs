@@ -1,5 +1,5 @@
-//! Defence against DNS rebinding (revision 2025-11-25, "Transports", security warning): a browser may reach us under
-//! any name that resolves to our address, so names that are not configured are refused.
+//! Defence against DNS rebinding (revision 2025-11-25, "Transports", security warning): a browser may reach
+//! taskgate under any name that resolves to its address, so names that are not configured are refused.
 
 use std::net::{IpAddr, SocketAddr};
 

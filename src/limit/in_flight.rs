@@ -16,8 +16,8 @@ const MAX_BYTES_PER_OWNER: usize = 64 * 1024 * 1024;
 /// How many bytes may be kept in all.
 const MAX_BYTES: usize = 128 * 1024 * 1024;
 
-/// The requests that are in flight. Those of each owner count in its [`Account`], and those of one whose account was
-/// forgotten meanwhile in all only.
+/// The requests that are in flight. Each owner's count in its [`Account`] and in the total; once the account is
+/// forgotten, in the total alone.
 #[derive(Debug, Default)]
 pub struct InFlight {
     /// Locked before the count of an owner.
@@ -38,7 +38,7 @@ pub struct KeptBytes {
 }
 
 impl InFlight {
-    /// Returns what counts none.
+    /// Starts with no request in flight.
     #[must_use]
     pub fn new(observer: &Arc<Observer>) -> Arc<Self> {
         Arc::new(Self { all: Mutex::default(), observer: Arc::clone(observer) })

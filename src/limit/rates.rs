@@ -191,8 +191,8 @@ impl Account {
         }
     }
 
-    /// Returns how many times as long as its calls need the owner's clients should wait between polls, so that its rate
-    /// of task methods is never used up; 1 where most of it is left.
+    /// Returns the factor by which the owner's clients should stretch the time between polls, so that the owner's rate
+    /// of task methods is never used up; 1 while most of the rate is left.
     #[must_use]
     pub fn crowding(&self) -> f64 {
         let (Left { count, at }, rate) = (*self.left.lock(), self.rates.task_methods);

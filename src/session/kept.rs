@@ -8,7 +8,7 @@ use crate::disk::{self, SessionRemoval, Unavailable};
 /// What the file has of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WrittenForm {
-    /// From which number on requests are a later process's.
+    /// The first request number that the written form leaves to a later process.
     next: u64,
     /// When its last use was noted.
     touched: Instant,
@@ -68,10 +68,11 @@ impl Session {
 
     /// Removes the session from the file, if that may have it.
     pub(super) fn forget(&self) -> Option<SessionRemoval> {
-        // Locked, so that no use is noted behind the removal.
+        // Locked, so that no use is noted after the removal.
         let mut written = self.written.lock();
         *written = None;
-        // While the disk takes nothing, each removal would wait in memory.
+        // If nothing was written there is nothing to remove; a needless removal would wait in memory while the disk
+        // takes nothing.
         self.disk.as_ref().filter(|_| self.writes.any()).map(|disk| disk.remove_session(self.id))
     }
 

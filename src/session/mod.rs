@@ -89,7 +89,7 @@ impl Tasks {
 /// A client's session, and the session with the server that it holds.
 #[derive(Debug)]
 pub struct Session {
-    /// The id in `Mcp-Session-Id`, ours.
+    /// The id that taskgate gave it, in `Mcp-Session-Id`.
     pub id: Uuid,
     /// The client and its owner.
     pub caller: Arc<Caller>,

@@ -27,7 +27,7 @@ impl PollDemand {
         self.at = now;
     }
 
-    /// Returns how many times as long as their calls need clients should wait; 1 where there are not too many.
+    /// Returns the factor by which clients should stretch the time between polls; 1 while there are not too many.
     pub(super) fn crowding(&self, now: Instant) -> f64 {
         (self.wanted(now) / COMFORTABLE).max(1.0)
     }

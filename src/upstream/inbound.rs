@@ -128,8 +128,7 @@ impl Inbound {
         None
     }
 
-    /// Does the same as [`Inbound::deliver`], also for what is not a message: that ends the call that it was meant to
-    /// answer.
+    /// Delivers a message as [`Inbound::deliver`] does. Anything else ends the call that it was meant to answer.
     #[must_use]
     pub fn take(&self, received: Received, carrier: Option<u64>) -> Option<Bytes> {
         let Broken { why, meant } = match received {
@@ -250,7 +249,7 @@ impl Inbound {
         if self.listener.has_reader() { None } else { self.exchanges.newest(purpose) }
     }
 
-    /// Does the same as [`Inbound::queue`], for a message as the upstream sent it.
+    /// Removes what the client may not know of a message, and queues the rest as [`Inbound::queue`] does.
     pub fn listen(&self, message: Message) -> Option<Bytes> {
         self.admit(message).and_then(|message| self.queue(message))
     }

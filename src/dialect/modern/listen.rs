@@ -282,7 +282,7 @@ pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{{meta},"notifications":{filter}}}}}"#).into()
 }
 
-/// Ends a subscription on taskgate's side: with a notification ("Cancellation"), and a response behind it
+/// Ends a subscription on taskgate's side: with a notification ("Cancellation"), and a response after it
 /// ("Subscriptions", section "Graceful Closure").
 pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
     let id = &request.id;

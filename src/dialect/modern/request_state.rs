@@ -14,7 +14,7 @@ use crate::{
     wire::{Message, object::Members},
 };
 
-/// The longest state that is looked at, in bytes of text; those of ours are shorter.
+/// The longest state that is looked at, in bytes of text; taskgate's are shorter.
 const MAX_STATE: usize = 256;
 
 /// Seals and opens states, under a key that outlives the process.
@@ -38,7 +38,7 @@ pub(super) struct Opened {
     pub(super) expires: u64,
 }
 
-/// A state of ours.
+/// A state that taskgate has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     /// It is of this process.

@@ -89,7 +89,8 @@ impl JobTools {
     pub async fn adopt(&self, call: JobAdoption<'_>) -> Result<AdoptedJob, NotAdopted> {
         let JobAdoption { caller, session, name, tool, since, progress, text, admission, counted, .. } = call;
         let (call_session, headers, request) = (call.call_session, call.headers, call.request);
-        // A server that has tools of all our names has no jobs: no model could wait for one.
+        // Where the server has tools of all the names that taskgate could use, there are no jobs: no model could wait
+        // for one.
         let names = session.tools().job_tools().ok_or(NotAdopted::Refused)?;
         let permit = self.engine.permit_now(caller, &name, &tool).ok_or(NotAdopted::NotNow { counted })?;
         if !counted {

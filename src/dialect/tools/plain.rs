@@ -74,7 +74,7 @@ impl PlainCall {
             return None;
         }
         if job_after.is_some() {
-            // The words about a job name a tool of ours, and the server may have one of that name.
+            // The words about a job name a tool of taskgate's, and the server may have one of that name.
             session.upstream_session.begin_to_learn_tools(headers);
         }
         let since = Instant::now();

@@ -31,7 +31,7 @@ pub(super) fn onward(upstream: &Upstream, headers: HeaderMap) -> Result<HeaderMa
     onward_but(upstream, &headers, &[])
 }
 
-/// Does the same where the headers are still needed, and leaves these out.
+/// Returns what [`onward`] returns, without the headers in `out`, and leaves `headers` to the caller.
 pub(super) fn onward_but(upstream: &Upstream, headers: &HeaderMap, out: &[HeaderName]) -> Result<HeaderMap, Refusal> {
     match &upstream.server {
         Server::Http(_) => end_to_end(headers, out, upstream.forward_authorization),

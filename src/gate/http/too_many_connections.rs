@@ -19,7 +19,7 @@ pub(super) struct TurnedAway {
 }
 
 impl TurnedAway {
-    /// Creates it for a listener with room for `max_connections`.
+    /// Returns what turns connections away from a listener that takes `max_connections`.
     pub(super) fn new(max_connections: usize, observer: Arc<Observer>) -> Self {
         Self { max_connections, observer, turns: Arc::new(Semaphore::new(AT_ONCE)) }
     }

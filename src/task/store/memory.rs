@@ -1,8 +1,8 @@
 //! The store in this process's memory, on moka.
 //!
 //! moka has no capacity here: with one it would drop acknowledged tasks to make room. Admission is by counting before
-//! the acknowledgement. moka's own expiry is lazy, so deadlines of our own remove expired tasks promptly, and moka's
-//! serves as the net under them.
+//! the acknowledgement. moka's own expiry is lazy, so the store has deadlines that remove expired tasks promptly, and
+//! moka's serves as the net under them.
 //!
 //! The index says which tasks there are. Every change is made under its lock, in the cache too: moka alone does not
 //! keep a removal and a change apart. If moka evicts a task by itself, the task's deadline still releases what the task

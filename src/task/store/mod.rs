@@ -86,9 +86,8 @@ pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 /// - No method assumes that the task it names runs in this process.
 /// - A method that answers [`Unavailable`] may have done what was asked, wholly or not at all: read before trying
 ///   again.
-/// - A task is found from the return of [`Store::insert`] until its ttl is over, and never dropped to make room. A task
-///   that
-///   was removed never comes back, whatever change was under way.
+/// - A task is found from the return of [`Store::insert`] until its ttl is over, and is never dropped to make room.
+/// - A task that was removed never comes back, whatever change was under way.
 /// - A result that is not what was written is [`NoEnd::Damaged`], and never told. What keeps it from being read for a
 ///   while is not.
 /// - The answers for a foreign task and for an unknown one are the same.

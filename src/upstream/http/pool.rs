@@ -54,7 +54,7 @@ pub(super) struct Pool {
     idle: Arc<Idle>,
 }
 
-/// The idle connections, for each runtime the one that was used last at the end.
+/// The idle connections: for each runtime in the order of their last use, the latest at the end.
 type Idle = Mutex<IdleConnections>;
 
 #[derive(Default)]

@@ -41,7 +41,7 @@ pub struct Pooled {
     resources: Resources,
     /// From which level on the server logs, as far as taskgate has told it. The lock is held while it is told.
     logs_from: tokio::sync::Mutex<Option<LogLevel>>,
-    /// Cloned by the one call that the server may ask in the course of, where the server does not say which call asks.
+    /// Cloned by the one call in whose course the server may ask, where the server does not say which call asks.
     asked: Arc<()>,
     /// The upstream, for the log.
     upstream: UpstreamId,

@@ -72,7 +72,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Returns how long the session has not been used that fits and has been idle for longest.
+    /// Of the sessions that fit, returns how long the one that has been idle longest has been idle.
     pub(super) fn idle_longest(&self, fits: impl Fn(&PoolKey) -> bool) -> Option<Duration> {
         let fitting = self.of_key.iter().filter(|(key, _)| fits(key));
         fitting.filter_map(|(_, slot)| slot.idle_longest()).max()

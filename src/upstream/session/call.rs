@@ -1,5 +1,5 @@
-//! A client's request on its way upstream: our number in the place of its id and its progress token, the rest as it
-//! was.
+//! A client's request on its way upstream: taskgate's number in the place of its id and its progress token, the rest as
+//! it was.
 
 use ::http::HeaderMap;
 use bytes::Bytes;

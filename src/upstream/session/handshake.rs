@@ -187,7 +187,7 @@ fn spoken(result: &str) -> Result<Version, String> {
     Ok(version)
 }
 
-/// Returns the client's `initialize` under our number, offering `version`.
+/// Returns the client's `initialize` under taskgate's number, offering `version`.
 fn offering(request: &Message, number: u64, version: Version) -> Bytes {
     let mut edits = Edits::of(request.bytes());
     if let Some(id) = request.id_span() {

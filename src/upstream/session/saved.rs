@@ -67,8 +67,8 @@ impl Link for GoneLink {
 }
 
 impl UpstreamSession {
-    /// Returns the written form. No request before the next call of this has a number that the form gives to a later
-    /// process.
+    /// Returns the written form. It leaves the numbers from `next` on to a later process; this one uses none of them
+    /// before it calls this again.
     #[must_use]
     pub fn saved(&self) -> SavedUpstream {
         let native = self.native().is_shown().then(|| self.native().lists());

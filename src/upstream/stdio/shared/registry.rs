@@ -252,7 +252,8 @@ impl Registry {
         Some((caller.inbound.clone(), number))
     }
 
-    /// Does the same where the response has no id, so that it may be about something else.
+    /// Removes and returns the call that a response without an id probably ends. It may be about something else, so a
+    /// call that may still ask counts as given up.
     pub(super) fn end_by_guess(&mut self, ours: u64) -> Option<(Inbound, u64)> {
         let asks = self.calls.get(&ours).is_some_and(|call| call.asks);
         let ended = self.end(ours)?;
