@@ -22,7 +22,7 @@ pub fn is_modern(message: &Message) -> bool {
 }
 
 /// Returns whether the `_meta` of raw `params` is of the modern generation. Members that are there twice
-/// are refused later, and so is a revision behind an escape.
+/// are refused later, and so is a revision whose key is written with an escape.
 #[must_use]
 pub fn are_modern(params: &str) -> bool {
     static PREFIX: Needle = Needle::new("io.modelcontextprotocol");

@@ -42,7 +42,8 @@ impl Session {
         if self.written.lock().is_some() { Ok(()) } else { self.save(now).await }
     }
 
-    /// Returns whether the session has to be written: it was not yet, or has made so many requests since.
+    /// Returns whether the session has to be written: it never was, or more than half of the numbers are used that
+    /// the written form reserves.
     #[must_use]
     pub fn needs_saving(&self) -> bool {
         if self.disk.is_none() || self.has_ended() {

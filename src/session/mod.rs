@@ -164,7 +164,7 @@ impl Session {
     /// Returns what becomes of plain calls of the tools that have to be tasks.
     #[must_use]
     pub fn required_tools(&self) -> RequiredTools {
-        // With `Both` the server may take such a call of a tool that has its tasks.
+        // With `Both` the tool may be one that the server runs as a task itself, and then the server may take the call.
         if self.tasks == Tasks::Served { RequiredTools::Refused } else { RequiredTools::CalledPlainly }
     }
 

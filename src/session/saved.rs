@@ -111,7 +111,7 @@ impl SavedSession {
 }
 
 impl Session {
-    /// Returns the written form, and from which number on requests are a later process's.
+    /// Returns the written form, and the first request number that it leaves to a later process.
     pub(super) fn form(&self) -> (Vec<u8>, u64) {
         let server = self.upstream_session.saved();
         let next = server.next;

@@ -16,8 +16,8 @@ pub enum StreamItem {
     Document(Bytes),
     /// A question of a task, which must not be sent again once it has been asked elsewhere.
     Question(Uuid, Bytes),
-    /// The connection ends and the stream goes on: the client has to reconnect after so long. Only clients know that
-    /// for which [`super::Streams::primes`] is true.
+    /// The connection ends and the stream goes on: the client has to reconnect after so long. Only clients for
+    /// which [`super::Streams::primes`] is true know such pauses.
     Pause(Duration),
 }
 
@@ -33,7 +33,8 @@ pub trait Source: Send {
     /// Notes that no connection delivers the stream any more.
     fn detached(&mut self) {}
 
-    /// Returns the questions that were sent on this stream and have ceased to be answered on it since the last call.
+    /// Returns the questions that this stream has sent and that, since the last call, are not to be answered on it any
+    /// more.
     fn settled(&mut self) -> HashSet<Uuid> {
         HashSet::new()
     }

@@ -31,7 +31,7 @@ struct SessionTable {
     open: HashMap<Uuid, Arc<Session>>,
     /// How many handshakes are under way, each of which may become a session.
     opening: usize,
-    /// How many of both each principal has.
+    /// How many open sessions and handshakes each principal has.
     owners: Tally<Owner>,
     /// Whether the process stops and no more sessions are admitted.
     closed: bool,

@@ -33,7 +33,7 @@ pub struct Adoption {
     pub since: Instant,
     /// The last progress that was told.
     pub progress: f64,
-    /// The same in words.
+    /// That progress in words.
     pub text: Option<String>,
     /// The end-to-end headers that its request came with.
     pub headers: HeaderMap,

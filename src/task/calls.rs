@@ -27,7 +27,7 @@ pub(super) struct RunningCalls {
 #[derive(Debug)]
 struct Inner {
     running: IdMap<RunningCall>,
-    /// How many polls the clients of all of them want to make.
+    /// How many polls the clients of all running calls want to make.
     demand: PollDemand,
     /// Whether the process stops and no more calls are admitted.
     closed: bool,

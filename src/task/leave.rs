@@ -15,13 +15,13 @@ use crate::observe::events;
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns how many tasks have ended, or were changed otherwise, without the store having taken it so far.
+    /// Returns how many ends and other changes of tasks the store has not taken so far.
     #[must_use]
     pub fn untaken(&self) -> usize {
         self.ledger.untaken()
     }
 
-    /// Says how many these are, as the process ends now.
+    /// Reports how many changes the store has not taken, as the process ends now.
     pub fn report_untaken(&self) {
         let tasks = self.untaken();
         if tasks > 0 {

@@ -59,9 +59,9 @@ pub(super) struct AutoPace {
     hurried: bool,
     /// When the client was told an interval last.
     told_at: Instant,
-    /// Which interval fitted this call then.
+    /// The interval that fitted the call at that time.
     fitting: Duration,
-    /// Which interval the client was told, as there were perhaps too many polls.
+    /// The interval that the client was told, which is longer if there were too many polls.
     told: Duration,
 }
 
@@ -144,8 +144,8 @@ impl Pace {
         }
     }
 
-    /// Returns what the client is told now. `crowding` is how many times as long as they wanted the clients of all
-    /// calls should wait.
+    /// Returns what the client is told now. `crowding` is the factor by which the clients of all calls should stretch
+    /// the time between polls.
     pub(super) fn outlook(&self, crowding: f64, now: Instant) -> Outlook {
         match self {
             Self::Fixed(poll_interval) => Outlook { poll_interval: *poll_interval, usual: None },

@@ -13,7 +13,7 @@ pub(super) const RANGES: usize = 320;
 const TO_DOUBLE: f64 = 16.0;
 /// The end of the first range, in seconds. The last one ends after 17 hours.
 const FIRST: f64 = 1.0 / 16.0;
-/// The part of all ends that the ages hold at which a call is polled often.
+/// The part of all ends that falls into the ages at which a call is polled often.
 const LIKELY: f64 = 0.52;
 /// The part of the calls that still run whose end one poll at another age waits for.
 const SELDOM: f64 = 0.1;
@@ -39,9 +39,9 @@ static BOUNDS: LazyLock<Vec<f64>> = LazyLock::new(|| {
     std::iter::once(0.0).chain(later).take(RANGES + 1).collect()
 });
 
-/// The run time that half of the calls exceed of a tool of which nothing is known, in seconds.
+/// The run time that half of a tool's calls are taken to exceed while nothing is known of the tool, in seconds.
 const UNKNOWN_HALF: f64 = 70.0;
-/// How fast fewer of them run on after that: of those that run, a doubling of the age leaves six in ten.
+/// How fast their number falls after that: a doubling of the age leaves six in ten of those that still run.
 const UNKNOWN_DECAY: f64 = 0.7;
 
 /// How likely an end is in each range where nothing is known of a tool. There is no age at which an end is overdue.

@@ -77,7 +77,7 @@ pub(super) struct SavedWho {
 pub(super) struct CallNote {
     /// The number of the exchange.
     pub(super) number: u64,
-    /// The id of the event behind which the answer goes on; `None` while it cannot be resumed.
+    /// The id of the event after which the answer goes on; `None` while it cannot be resumed.
     pub(super) event: Option<String>,
     /// The raw progress token that the client gave.
     pub(super) token: Option<String>,
@@ -139,7 +139,7 @@ impl CallHead {
 }
 
 impl CallForm {
-    /// Returns the bytes of a call: its head, and behind that the request if it was not sent.
+    /// Returns the bytes of a call: its head, and then the request if it was not sent.
     pub(super) fn write(head: &CallHead, request: Option<&Message>) -> Vec<u8> {
         write(head, request.map_or(&[], |request| request.bytes()))
     }

@@ -85,7 +85,7 @@ pub enum End {
     Cancelled,
 }
 
-/// What a task says that was given up while it was made.
+/// The text of a task that was given up while it was made.
 pub(super) const GIVEN_UP: &str =
     "The task was not acknowledged: its client was answered without it, has left, or could not be told";
 

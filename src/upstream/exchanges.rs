@@ -259,7 +259,7 @@ impl Exchanges {
         }
     }
 
-    /// Returns whether an exchange was cancelled, or failed, in the course of which the server may still ask.
+    /// Returns whether any exchange was cancelled or failed while the server may still ask in the course of it.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.given_up.load(Ordering::Relaxed)
@@ -386,7 +386,7 @@ impl Exchanges {
         self.open.lock().get(&number).is_some_and(|open| open.purpose == Purpose::Background)
     }
 
-    /// Returns whether an exchange is open in the course of which a server may tell something.
+    /// Returns whether an exchange is open and a server may tell something in the course of it.
     #[must_use]
     pub fn may_tell(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.purpose != Purpose::Listening)

@@ -228,8 +228,8 @@ impl Inbound {
         }
     }
 
-    /// Returns whether what the server asks belongs to no call that is known: it may still ask in the course of one that
-    /// was given up, and another one may be that of another caller.
+    /// Returns whether no call is known that a question of the server belongs to: it may belong to a call that was
+    /// given up, and the calls in flight may be those of other callers.
     fn is_nobodys_question(&self) -> bool {
         self.pooled && self.exchanges.has_given_up()
     }

@@ -9,7 +9,8 @@ use crate::wire::{excerpt, tools::Listed};
 
 /// How many titles one session keeps.
 const MAX_TITLES: usize = 1024;
-/// Put in front of the names of taskgate's own tools, the first that gives names which the server does not have.
+/// What may stand in front of the names of taskgate's own tools. The first one is used that gives no name which the
+/// server has.
 const PREFIXES: [&str; 3] = ["", "taskgate_", "taskgate2_"];
 
 /// The tools for jobs.
@@ -57,7 +58,7 @@ struct Known {
     changes: u64,
     /// Whether the first page of a list was seen since the server has said that its tools have changed.
     begun: bool,
-    /// Whether the last one was seen after it: an earlier one does not tell which names are free.
+    /// Whether the last page was seen after the first: without that it is not known which names are free.
     listed: bool,
     /// Whether taskgate asks for a list of its own accord now.
     asking: bool,
@@ -68,7 +69,7 @@ struct Known {
 }
 
 impl JobTool {
-    /// Each of them.
+    /// All tools for jobs.
     pub const ALL: [Self; 3] = [Self::Wait, Self::Cancel, Self::List];
 
     const fn base(self) -> &'static str {

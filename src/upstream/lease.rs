@@ -23,7 +23,7 @@ pub struct Lessee<'a> {
 }
 
 impl Upstream {
-    /// Returns a session for a call, in the course of which the server may ask something where `asks`.
+    /// Returns a session for a call. `asks`: the server may ask something in the course of it.
     ///
     /// # Errors
     /// [`NoSession`]

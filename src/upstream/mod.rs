@@ -74,7 +74,7 @@ pub struct Outgoing {
 pub struct Resumption {
     /// The exchange's number, which is the id of the request.
     pub number: u64,
-    /// The id of the event behind which the answer goes on.
+    /// The id of the event after which the answer goes on.
     pub event: Bytes,
     /// The end-to-end headers of the client's request.
     pub headers: HeaderMap,

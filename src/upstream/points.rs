@@ -42,7 +42,7 @@ impl Points {
         Self { last: event, open: VecDeque::new(), lost: false, told }
     }
 
-    /// Returns what tells the point behind which the answer can be resumed, if there is one.
+    /// Returns what tells the point after which the answer can be resumed, if there is one.
     pub(super) fn subscribe(&self) -> watch::Receiver<Option<Bytes>> {
         self.told.subscribe()
     }
@@ -53,7 +53,7 @@ impl Points {
         self.tell();
     }
 
-    /// Notes a question, which a resumption behind `before` brings back.
+    /// Notes a question, which comes again if the answer is resumed after `before`.
     pub(super) fn asks(&mut self, raw_id: Option<&str>, before: Option<Bytes>) {
         if self.open.iter().any(|open| Some(&*open.raw_id) == raw_id) {
             return;

@@ -10,8 +10,8 @@ use super::{Exchange, Exchanges, points::Points};
 use crate::wire::{Kind, Message};
 
 impl Exchange {
-    /// Follows from now on where a later process can resume the answer: behind the returned event. Without one it
-    /// cannot.
+    /// Follows from now on where a later process can resume the answer: after the event in the returned channel. While
+    /// there is none, it cannot.
     #[must_use]
     pub fn track(&self, from: Option<Bytes>) -> watch::Receiver<Option<Bytes>> {
         self.all.tracks.store(true, Ordering::Relaxed);

@@ -42,8 +42,8 @@ impl Cursors {
         Some(u64::from_be_bytes(*place))
     }
 
-    /// Returns the tag of a place in the list of `owner`. The owner goes in last, so that no two of them give the same
-    /// bytes.
+    /// Returns the tag of a place in the list of `owner`. The owner goes in last, as its name may have any length: so
+    /// no two pairs of a place and an owner give the same bytes.
     fn tag(&self, owner: &Owner, place: [u8; 8]) -> hmac::Tag {
         let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, &self.key));
         context.update(&place);

@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What a client is told whose task has not ended when the process does.
+/// What a client is told when the process ends before its task.
 const STOPPING: &str = "taskgate is stopping, and the task goes on: ask again with tasks/result when taskgate is back";
 
 /// A `tasks/result` that waits for its task to end.
@@ -70,7 +70,7 @@ impl WaitingRequest for WaitingResult {
 impl WaitingResult {
     async fn answer(self, mut watch: Watch) -> Parts {
         loop {
-            // Asked before the task is looked up: one that ends with the process has ended by then.
+            // Asked before the task is looked up: a task that ends with the process has ended by the time of the look.
             let stops = watch.is_stopped();
             // Looked up after the watch has begun, so that no change is missed.
             match self.engine.retrieve(&self.owner, self.task, &self.who).await {

@@ -9,8 +9,8 @@ use super::{
 use crate::upstream::Lease;
 
 impl Run {
-    /// Sends the request once more, in a new session: the server has refused it, as it has forgotten the session, and
-    /// not run it.
+    /// Sends the request once more, in a new session: the server had forgotten the session, and has refused the request
+    /// without running it.
     pub(super) async fn send_again(&mut self) -> Over {
         self.sent_again = true;
         self.request.opened = None;
@@ -30,8 +30,8 @@ impl Run {
         async move { upstream.pool.turns_out_modern(&upstream.server, &headers).await }
     }
 
-    /// Finds out again what the server is, which has refused the request as one of the other generation does. Sends the
-    /// request once more where it is one.
+    /// Finds out again which generation the server is of, as it has refused the request like a server of the other one.
+    /// Sends the request once more if the server has turned out to be of the other one.
     pub(super) async fn replaced(&mut self) -> Option<Over> {
         self.sent_again = true;
         self.request.opened = None;

@@ -8,13 +8,13 @@ use crate::{
     wire::{Method, Parts, object::Members},
 };
 
-/// Returns what is known of the server's tools when a list of them is asked for.
+/// Returns the count of changes to the server's tools at the time when a list of them is asked for.
 pub(super) fn asked_at(request: &ClientRequest, lease: &Lease) -> u64 {
     if request.method == Method::ToolsList { lease.guard.get().tools().changes() } else { 0 }
 }
 
-/// Returns a page of tools that was asked for at `asked_at` as its client gets it where clients without tasks are
-/// helped, and anything else as it is.
+/// Returns a document as its client gets it. A page of tools is edited where clients without tasks are helped;
+/// `asked_at` is what [`asked_at`] returned before the page was asked for. Anything else stays as it is.
 pub(super) fn with_tools(document: Parts, request: &ClientRequest, lease: &Lease, asked_at: u64) -> Parts {
     let policy = &request.caller.upstream.policy;
     if request.method != Method::ToolsList || !policy.helps_hosts() {

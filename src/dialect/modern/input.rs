@@ -8,7 +8,7 @@ use crate::wire::{
     object::{Members, Needle, object, quote},
 };
 
-/// What the keys of questions begin with that send the user to a page in place of a server's error -32042.
+/// The beginning of the keys of questions that stand for a server's error -32042 and send the user to a page.
 pub(super) const PAGE: &str = "page-";
 
 /// Returns a member of `inputRequests`.

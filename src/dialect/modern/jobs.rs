@@ -107,8 +107,8 @@ impl Modern {
         self.answer_job_tool(request, Some(lease), Some(tools), (tool, names)).await.map(Ok)
     }
 
-    /// Returns the tool for jobs that a request calls, as far as that is known without a session, which would serve
-    /// this alone.
+    /// Returns the tool for jobs that a request calls, as far as that is known without a session: one would be opened
+    /// for this question alone.
     async fn called_apart(&self, request: &ClientRequest, tools: &KnownTools) -> Option<(JobTool, JobToolNames)> {
         let name = request.subject.as_deref()?;
         if tools.are_listed() {

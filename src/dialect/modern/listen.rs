@@ -101,7 +101,7 @@ impl Modern {
 }
 
 impl Filter {
-    /// Returns one for tasks alone.
+    /// Returns a filter for tasks alone.
     pub(super) fn of_tasks(tasks: Vec<TaskId>) -> Self {
         Self { tasks, ..Self::default() }
     }

@@ -193,8 +193,8 @@ impl Subscription {
         self.whose != Whose::Ours && id.is_none_or(|id| !self.tasks.contains(&id))
     }
 
-    /// Tells of the tasks of taskgate, of which a server that knows no subscriptions has none. Without any, ends as it has
-    /// answered.
+    /// Goes on without the server, which knows no subscriptions, and tells of the tasks of taskgate. Without
+    /// any, ends with the server's answer.
     async fn go_on_with_tasks(self, ending: Result<Message, Failure>) {
         if self.tasks.is_empty() {
             return self.end_as_answered(ending);

@@ -84,9 +84,9 @@ pub struct Modern {
     subscriptions: Arc<Subscriptions>,
     /// How much may wait for readers.
     capacity: Arc<Capacity>,
-    /// The process stops: subscriptions end of which no task runs.
+    /// Cancelled when the process begins to stop: subscriptions of which no task runs end.
     stopping: CancellationToken,
-    /// Nothing is waited for any more: all others end.
+    /// Cancelled when the process waits for tasks no longer: all other subscriptions end.
     drained: CancellationToken,
 }
 
@@ -116,7 +116,7 @@ struct ClientRequest {
     subject: Option<Arc<str>>,
     /// Whether it has a `requestState`.
     has_state: bool,
-    /// What makes of it a request for a legacy server.
+    /// What was put aside to make it a request for a legacy server.
     for_legacy: PutAside,
     /// Counts it among the requests in flight from [`Modern::begin`] on.
     in_flight: Option<FlightGuard>,
@@ -283,7 +283,7 @@ impl Modern {
         Ok(())
     }
 
-    /// Returns a session with the server for a request, which may be asked something in the course of it where `asks`.
+    /// Returns a session with the server for a request. `asks`: the server may ask something in the course of it.
     async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
         if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost()) {
             return Ok(Lease::of(&opened.pooled));

@@ -64,7 +64,7 @@ impl ClientRequest {
     }
 }
 
-/// Returns whether a method is answered without a server that could have the task: one that certainly has none.
+/// Returns whether taskgate answers a method about a task alone, as the server certainly does not have the task.
 #[must_use]
 pub fn answers_alone(upstream: &Upstream, method: Method) -> bool {
     // Answers to the questions of a task go on with the headers of `tasks/update`.

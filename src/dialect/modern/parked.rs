@@ -83,8 +83,8 @@ impl Parking {
         Some(Place { parking: Arc::clone(self), owner: owner.clone(), call: Uuid::new_v4() })
     }
 
-    /// Returns where the retry of a parked call goes that has those answers, once; `None` where no such call is parked.
-    /// `admit` gives the retry the place in flight of the call.
+    /// Takes out a parked call whose retry has come with these answers, and returns where the retry goes; `None` where
+    /// no such call is parked. `admit` gives the retry the place in flight of the call.
     ///
     /// # Errors
     /// -32602 for an answer that is no result of its question's method, and what `admit` says. The call stays parked.
@@ -133,7 +133,7 @@ impl Drop for Place {
 }
 
 impl ClientRequest {
-    /// Counts as in flight in the place of another request.
+    /// Takes over the place in flight of another request.
     pub(super) fn take_place(&mut self, place: &mut Option<FlightGuard>) -> Result<(), Refused> {
         if let Some(guard) = place.as_mut().filter(|_| self.in_flight.is_none()) {
             guard.replace(self.bytes()).map_err(|why| Refused::limit("sessionless_requests", &why))?;

@@ -172,8 +172,8 @@ impl Run {
     }
 }
 
-/// Returns whether a server has answered as one does that knows sessions only. It has refused the request, and not run
-/// it.
+/// Returns whether a server has answered as a server that knows only sessions does. It has refused the request without
+/// running it.
 fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -> bool {
     const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
     match ending {

@@ -30,8 +30,8 @@ pub enum Answer {
     Stream(Pieces),
 }
 
-/// The response, and its HTTP status where nothing comes before it, or the refusal that it is; `None` where the request
-/// was given up.
+/// The response, with the HTTP status that it has where nothing comes before it, or with the refusal that it states;
+/// `None` where the request was given up.
 type Last = Option<(Result<StatusCode, Refused>, Parts)>;
 
 /// Where the parts of an answer go in: as many bytes as may wait for any reader.
@@ -55,7 +55,7 @@ struct Shared {
     outbox: Outbox<Last>,
     /// Whether the client has left, or has got the whole answer.
     left: AtomicBool,
-    /// Who writes, and waits for that.
+    /// The writer, while it waits for the client to leave.
     writer: AtomicWaker,
 }
 

@@ -100,7 +100,7 @@ impl Run {
             self.lease.pooled.facts.server_info
         );
         let document = result_response(&self.request.id, &result);
-        // Its end is taken at once, and the client is gone from there.
+        // Asked before the response is there: the client takes that at once, and counts as gone from then on.
         if self.to.has_left() {
             return Err(Over::Left);
         }

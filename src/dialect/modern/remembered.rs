@@ -14,9 +14,9 @@ thread_local! {
 }
 
 struct Remembered {
-    /// Raw, with what was read in them.
+    /// Each raw, with what was read in it.
     metas: Vec<(Box<str>, RequestMeta)>,
-    /// Which makes room for another one.
+    /// The place in `metas` that the next one takes.
     next: usize,
 }
 

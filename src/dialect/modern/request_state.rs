@@ -21,7 +21,7 @@ const MAX_STATE: usize = 256;
 pub(super) struct Seals {
     /// Prepared at each use, which is rare: a start would wait for it.
     key: [u8; 32],
-    /// Names this process: a parked call ends with its own.
+    /// Names this process: a parked call ends with the process that has parked it.
     process: Uuid,
 }
 

@@ -166,7 +166,7 @@ impl Modern {
         .await
     }
 
-    /// Sends a request in a session, in the course of which the server may ask where `asks`.
+    /// Sends a request in a session. `asks`: the server may ask something in the course of it.
     pub(super) async fn start(
         &self,
         request: &ClientRequest,

@@ -80,7 +80,8 @@ pub(super) fn is_unknown_method(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if error_code(raw) == Some(-32601))
 }
 
-/// Returns whether a modern server refuses a request so, with status 400: it asks for headers, or for a revision.
+/// Returns whether an error is one with which a modern server refuses a request (status 400), for want of headers or of
+/// a revision.
 pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
     matches!(response.outcome(), Some((Outcome::Error, raw)) if matches!(error_code(raw), Some(-32020 | -32022)))
 }

@@ -22,7 +22,7 @@ pub struct JobAdoption<'a> {
     pub caller: &'a Arc<Caller>,
     /// Where the call runs.
     pub session: &'a Arc<UpstreamSession>,
-    /// The same, as the task has it.
+    /// The session of the call as its task holds it.
     pub call_session: CallSession,
     /// The tool's name.
     pub name: Arc<str>,
@@ -32,7 +32,7 @@ pub struct JobAdoption<'a> {
     pub since: Instant,
     /// The last progress that the server told.
     pub progress: f64,
-    /// The same in words.
+    /// That progress in words.
     pub text: Option<String>,
     /// The end-to-end headers that its request came with.
     pub headers: HeaderMap,

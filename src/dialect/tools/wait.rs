@@ -291,7 +291,8 @@ fn text(text: &str) -> String {
     format!(r#"{{"type":"text","text":{}}}"#, quote(text))
 }
 
-/// Returns what [`contents`] does where the results of one answer take no more than `bytes` so far.
+/// Returns the parts of a result as [`contents`] does; `None` where the results of the answer, which have so many
+/// `bytes` with this one, are too large.
 fn contents_within(raw: &[u8], bytes: usize) -> Option<Vec<String>> {
     contents(raw).filter(|_| bytes <= MAX_RESULTS)
 }

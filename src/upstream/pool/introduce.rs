@@ -117,8 +117,8 @@ impl SessionPool {
         }
     }
 
-    /// Returns whether a server is a modern one that has answered as one does. It is asked, and no session with it
-    /// ends.
+    /// Returns whether a server, which has answered as a modern one does, is a modern one. Asks the server where that
+    /// is not known, and ends no session with it.
     pub async fn turns_out_modern(&self, server: &Server, headers: &HeaderMap) -> bool {
         if self.generation.get().is_some_and(Generation::is_modern) {
             return true;

@@ -43,11 +43,11 @@ use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
 /// Which calls a session serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// All of its key.
+    /// All calls of its key.
     Shared,
-    /// One call at a time in the course of which its server may ask, the calls of its tasks included.
+    /// One call at a time of those in whose course the server may ask; the calls of tasks are among them.
     Single,
-    /// One, and then it ends.
+    /// One call, and then it ends.
     Once,
 }
 

@@ -54,8 +54,8 @@ pub(super) fn facts(answer: &Message) -> Result<ServerFacts, String> {
     read(&result, result.get("serverInfo"))
 }
 
-/// Reads the answer to `server/discover`, which may leave the name of the server out: then what taskgate writes has its
-/// own.
+/// Reads the answer to `server/discover`. Where it leaves the name of the server out, taskgate writes its own name in
+/// that place.
 pub(super) fn discovered_facts(answer: &Message) -> Result<ServerFacts, String> {
     let Some((Outcome::Result, result)) = answer.outcome() else { return Err("it is no result".to_owned()) };
     let result = Members::parse(result)?;

@@ -115,7 +115,7 @@ impl Pooled {
         uris.iter().filter(|uri| self.resources.are_told(uri)).cloned().collect()
     }
 
-    /// Returns whether no call, also of a task, is in the session.
+    /// Returns whether no call is in the session, not even that of a task.
     pub(super) fn is_unused(&self) -> bool {
         self.session.unused_since().is_some()
     }

@@ -10,10 +10,10 @@ use crate::upstream::KnownTools;
 
 /// For how many keys lists are kept.
 const MAX: u64 = 64;
-/// How long: a session that has ended does not hear that the tools have changed.
+/// How long they are kept: a session that has ended does not hear that the tools have changed.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// Lists by whose calls they are for.
+/// The lists, each by the key of the calls that it is for.
 #[derive(Debug)]
 pub(super) struct ToolLists(Cache<PoolKey, Arc<KnownTools>>);
 

@@ -293,7 +293,7 @@ impl UpstreamSession {
         self.inbound.listener.end(());
     }
 
-    /// Returns whether a call in this session was given up in the course of which the server may still ask.
+    /// Returns whether any call in this session was given up while the server may still ask in the course of it.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.inbound.exchanges.has_given_up()

@@ -217,7 +217,7 @@ impl Child {
         });
     }
 
-    /// Follows the child to its end, and cleans up behind it.
+    /// Follows the child to its end, and cleans up after it.
     async fn follow(
         self: Arc<Self>,
         mut process: process::Child,

@@ -242,7 +242,7 @@ impl Looked {
     }
 }
 
-/// A change that either its operation or a refusal of that takes.
+/// A change, taken by the first of two: its operation, or the refusal of that operation.
 #[derive(Clone)]
 struct Pending(Arc<parking_lot::Mutex<Option<PendingChange>>>);
 

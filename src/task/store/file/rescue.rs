@@ -80,7 +80,7 @@ pub fn export(
 /// two damaged ones is passed over only if it is as small beside the first.
 const JUMP: u64 = 1024;
 
-/// What stands at a place or behind it.
+/// What stands at a place or after it.
 enum Looked {
     /// The next task, with its place and its written form.
     Task(u64, Vec<u8>),

@@ -212,7 +212,7 @@ pub(super) fn place_after(connection: &Connection, place: u64) -> Sql<Option<u64
     Ok(next.map(i64::cast_unsigned))
 }
 
-/// Returns the place behind the last task that is there.
+/// Returns the place after that of the last task.
 pub(super) fn place_behind_the_last(connection: &Connection) -> Sql<u64> {
     let last: Option<i64> = connection.query_row("SELECT max(place) FROM tasks", (), |row| row.get(0))?;
     Ok(last.map_or(1, |last| last.cast_unsigned() + 1))

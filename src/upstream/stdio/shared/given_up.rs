@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 /// How many calls of each kind of client are known by their numbers.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// Calls because of which the child may still ask, by its numbers of them.
+/// The calls in whose course the child may still ask, by the child's numbers of them.
 #[derive(Debug, Default)]
 pub(super) struct GivenUp {
     of_sessions: Unanswered,

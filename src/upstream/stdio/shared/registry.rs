@@ -32,7 +32,7 @@ pub(super) struct Registry {
     unsubscribing: BTreeSet<u64>,
     /// taskgate's own `initialize`, while it is in flight.
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
-    /// Those of the calls that were removed here that the child has not answered.
+    /// The calls that were removed here and that the child has not answered.
     given_up: GivenUp,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
@@ -279,7 +279,7 @@ impl Registry {
         }
     }
 
-    /// Returns the sessions that a notification may concern which does not say whose it is: the only one with calls in
+    /// Returns the sessions that a notification may concern if it does not say whose it is: the only one with calls in
     /// flight, or all if none has any. Sessions that must not hear of a call that was given up are not among them. `None`
     /// if several have calls in flight: it may concern just one of them.
     pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
@@ -321,8 +321,8 @@ impl Registry {
         Ok((seat, inbound))
     }
 
-    /// Returns whether what the child asks or tells must not reach a client, which is `pooled` if it has no session. It may
-    /// be of a call that was given up, and the client of that call, or this one, has no session.
+    /// Returns whether what the child asks or tells must not reach a client, which is `pooled` if it has no session: it
+    /// may belong to a call that was given up, and this client, or that of the call, has no session.
     fn may_be_of_given_up(&self, pooled: bool) -> bool {
         let counts = |call: &SharedCall| {
             self.seats.get(&call.seat).is_some_and(|Seat { inbound, .. }| {
