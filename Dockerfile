@@ -6,7 +6,7 @@ COPY Cargo.toml Cargo.lock build.rs ./
 COPY src src
 # How SQLite is built.
 COPY .cargo .cargo
-# For --version; the context has no repository.
+# For --version; no repository is copied.
 ARG TASKGATE_COMMIT
 RUN cargo build --locked --release
 

@@ -272,7 +272,7 @@ pub fn requested_ttl(task: &str) -> Result<RequestedTtl, String> {
     let millis: f64 = serde_json::from_str(ttl)
         .ok()
         .filter(|millis: &f64| *millis >= 0.0)
-        .ok_or_else(|| format!("params.task.ttl must be a number of milliseconds, not {}", excerpt(ttl)))?;
+        .ok_or_else(|| format!("params.task.ttl must be a number of milliseconds, 0 or more, not {}", excerpt(ttl)))?;
     // A ttl that is too long for a duration is reduced to the maximum anyway.
     Ok(RequestedTtl::For(Duration::try_from_secs_f64(millis / 1000.0).unwrap_or(Duration::MAX)))
 }

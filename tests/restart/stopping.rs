@@ -120,7 +120,7 @@ async fn the_log_of_a_stop_says_that_the_next_process_tells_of_calls_that_have_f
     let _held = upstream.held("slow").await;
     let told = house.end(Signal::TERM).await.stderr;
     let line = told.lines().find(|line| line.contains("drain_timeout is over")).unwrap_or(&told);
-    assert!(line.contains("the next process tells the owners that do not know failed=1 untold=1"), "{told}");
+    assert!(line.contains("whose owners hear of the end from the next process failed=1 untold=1"), "{told}");
 }
 
 #[tokio::test]
@@ -135,7 +135,7 @@ async fn the_log_of_a_stop_says_of_no_owner_that_it_has_been_told_where_the_next
     running.logged_after("draining: ").await;
     held.result(DONE);
     let told = running.end().await.stderr;
-    assert!(told.contains("the next process tells the owners that do not know untold=1"), "{told}");
+    assert!(told.contains("whose owners hear of it from the next process untold=1"), "{told}");
     assert!(!told.contains("has been told"), "{told}");
     house.start_again().await;
     assert!(client.collect(&id).await["result"].is_object());

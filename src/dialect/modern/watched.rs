@@ -47,7 +47,8 @@ impl Modern {
         let (mut watched, mut unknown) = (Vec::new(), Vec::new());
         for id in ids.into_iter().collect::<HashSet<_>>() {
             // Watched before it is looked at: a change from here on is told.
-            let watch = self.engine.watch(owner, id).map_err(|full| Refused::limit("waiters", &full.to_string()))?;
+            let full = |full| Refused::limit("waiters", &format!("{full}; poll with tasks/get instead"));
+            let watch = self.engine.watch(owner, id).map_err(full)?;
             match self.engine.look(owner, id).await {
                 Ok(task) => {
                     let (is_news, runs) = (task.state != State::Working, !task.state.is_terminal());

@@ -56,13 +56,13 @@ impl Event for Drained {
         } else if *failed == 0 && *outlive {
             tracing::info!(
                 untold,
-                "drained: every task has ended, and the next process tells the owners that do not know"
+                "drained: every task has ended; \"untold\" counts those whose owners hear of it from the next process"
             );
         } else if *outlive {
             tracing::warn!(
                 failed,
                 untold,
-                "drain_timeout is over: \"failed\" counts tasks that still ran, and the next process tells the owners that do not know"
+                "drain_timeout is over: \"failed\" counts tasks that still ran, \"untold\" those whose owners hear of the end from the next process"
             );
         } else {
             tracing::warn!(
