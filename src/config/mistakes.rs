@@ -7,6 +7,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::Utf8Error;
 
+/// What the parser says of a key that is there twice.
+const DUPLICATE: &str = "duplicate key";
+/// The longest key and the longest message of a mistake, in characters: they repeat what stands in the file.
+const LONGEST: usize = 1000;
+
 /// Everything that is wrong with a file, in the order of the text. Never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(Vec<Mistake>);
@@ -88,7 +93,10 @@ impl<'t> Report<'t> {
         let report = Self { file, text, folder, broken_lines: Vec::new(), found: RefCell::default() };
         for error in syntax {
             let at = error.span().map_or(text.len(), |span| span.start);
-            report.add(at, "", format!("not valid TOML: {}", error.message()));
+            let message = error.message();
+            let twice = error.span().and_then(|span| text.get(span)).filter(|_| message == DUPLICATE);
+            let twice = twice.map_or_else(String::new, |key| format!(" {key}"));
+            report.add(at, "", format!("not valid TOML: {message}{twice}"));
         }
         let mut broken_lines: Vec<_> = report.found.borrow().iter().map(|mistake| mistake.line).collect();
         broken_lines.extend(syntax.iter().flat_map(|error| below_broken_heading(text, error)));
@@ -101,13 +109,13 @@ impl<'t> Report<'t> {
         if self.broken_lines.contains(&line) {
             return;
         }
-        let (file, key, message) = (self.file.to_owned(), key.to_owned(), message.into());
+        let (file, key, message) = (self.file.to_owned(), short(key.to_owned()), short(message.into()));
         self.found.borrow_mut().push(Mistake { file, line, column, key, message });
     }
 
     /// Reports a mistake in a setting that no file has; `given` names the flag and the variable that have it.
     pub(super) fn add_override(&self, given: &str, message: impl Into<String>) {
-        let (file, key, message) = (given.to_owned(), String::new(), message.into());
+        let (file, key, message) = (given.to_owned(), String::new(), short(message.into()));
         self.found.borrow_mut().push(Mistake { file, line: 0, column: 0, key, message });
     }
 
@@ -125,13 +133,23 @@ impl<'t> Report<'t> {
     }
 }
 
+/// Leaves out the middle of a text that is too long: its end may say what to do.
+fn short(text: String) -> String {
+    let at = |number| text.char_indices().nth(number).map(|(at, _)| at);
+    if at(LONGEST).is_none() {
+        return text;
+    }
+    let from_end = text.char_indices().rev().nth(LONGEST / 2 - 1).map_or(0, |(at, _)| at);
+    format!("{} … {}", &text[..at(LONGEST / 2).unwrap_or_default()], &text[from_end..])
+}
+
 /// Returns the lines below a broken heading, up to the next heading: the parser took their keys for another table's.
 fn below_broken_heading(text: &str, error: &toml::de::Error) -> Range<usize> {
     let is_heading = |line: &str| line.trim_start().starts_with('[');
     let (line, _) = position(text, error.span().map_or(text.len(), |span| span.start));
     let mut lines = text.lines().skip(line - 1);
     // A heading that is there twice is whole.
-    let broken = lines.next().is_some_and(is_heading) && error.message() != "duplicate key";
+    let broken = lines.next().is_some_and(is_heading) && error.message() != DUPLICATE;
     let below = if broken { lines.take_while(|line| !is_heading(line)).count() } else { 0 };
     line + 1..line + 1 + below
 }
@@ -143,4 +161,24 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = before.matches('\n').count() + 1;
     (line, before[line_start..].chars().count() + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_cut_in_the_middle_of_its_mistake() {
+        let long = "é".repeat(1 << 20);
+        let text = format!("[server]\nlisten = \"{long}\"\n\"{long}\" = 1\n");
+        let mistakes = crate::config::parse("config.toml", &text, crate::config::Overrides::default());
+        let mistakes = mistakes.expect_err("wrong");
+        for mistake in mistakes.iter() {
+            assert!(mistake.key.chars().count().max(mistake.message.chars().count()) <= LONGEST + 3);
+        }
+        let said = mistakes.to_string();
+        assert!(said.contains("expected an address such as \"127.0.0.1:8808\", found \"éé"), "{said}");
+        assert!(said.contains("é … é") && said.contains("unknown key; the keys here are "), "{said}");
+        assert_eq!((short("é".repeat(LONGEST)), short(String::new())), ("é".repeat(LONGEST), String::new()));
+    }
 }

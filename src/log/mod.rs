@@ -1,5 +1,5 @@
 //! The log on stderr: each event is one line, whatever text from clients is in it. Logging waits for no reader, and no
-//! kind of event fills the log alone.
+//! kind of event fills the log alone. What is said before anything runs, and by commands that only read, does wait.
 
 mod filter;
 mod limit;
@@ -64,9 +64,10 @@ impl Log {
         Ok(())
     }
 
-    /// Writes a text that is not an event.
+    /// Writes a text that is not an event: a report, which is what the command was called for. So nothing of it is lost,
+    /// and it waits for its reader, however slow that is.
     pub(crate) fn say(&self, text: &str) {
-        self.queue.push(format!("{text}\n").as_bytes());
+        self.queue.write_through(format!("{text}\n").as_bytes());
     }
 
     /// Writes the lines that are left, if stderr takes them soon.

@@ -1,5 +1,5 @@
 //! The lines that wait for the reader of stderr. Logging never waits for it: a line that finds no room is lost, and
-//! counted.
+//! counted. A report does wait, behind the lines before it.
 
 use std::{
     io::{self, Write},
@@ -35,6 +35,8 @@ struct PendingLines {
     lost: u64,
     /// Whether the thread is writing lines that it took.
     writing: bool,
+    /// How many times it has written what it took.
+    written: u64,
 }
 
 impl StderrQueue {
@@ -51,6 +53,17 @@ impl StderrQueue {
         drop(pending);
         if first {
             self.some.notify_one();
+        }
+    }
+
+    /// Writes lines behind those that wait, however many they are, and returns when stderr has them or takes no more.
+    pub(super) fn write_through(&self, lines: &[u8]) {
+        let mut pending = self.pending.lock();
+        pending.lines.extend_from_slice(lines);
+        self.some.notify_one();
+        let done = pending.written + 1 + u64::from(pending.writing);
+        while pending.written < done {
+            self.written.wait(&mut pending);
         }
     }
 
@@ -92,6 +105,7 @@ impl StderrQueue {
     /// Takes the lines that wait, and how many found no room since the last time. `None` if it is time for a sum.
     fn next(&self) -> Option<(Vec<u8>, u64)> {
         let mut pending = self.pending.lock();
+        pending.written += u64::from(pending.writing);
         pending.writing = false;
         self.written.notify_all();
         let until = Instant::now() + SUM_UP_EVERY;
@@ -124,6 +138,8 @@ fn write_all(mut lines: &[u8], to: &mut impl Write) -> Result<(), u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// A pipe that first fails with each of `errors`, the last one first, and then takes two bytes at a time.
@@ -158,6 +174,25 @@ mod tests {
     fn lines_that_no_reader_takes_are_counted() {
         let mut pipe = TestPipe { taken: vec![], errors: vec![io::ErrorKind::BrokenPipe] };
         assert_eq!(write_all(b"one\ntwo\n", &mut pipe), Err(2));
+    }
+
+    #[test]
+    fn a_report_is_never_lost_and_waits_until_it_is_written() {
+        let queue = Arc::new(StderrQueue::default());
+        queue.push(b"a line\n");
+        let reporter = Arc::clone(&queue);
+        let reporting = std::thread::spawn(move || reporter.write_through(&vec![b'x'; 2 * MAX_WAITING]));
+        let mut taken = 0;
+        while taken < 7 + 2 * MAX_WAITING {
+            assert!(!reporting.is_finished());
+            let (lines, lost) = queue.next().expect("the report");
+            assert_eq!(lost, 0);
+            taken += lines.len();
+        }
+        assert!(!reporting.is_finished());
+        queue.push(b"a line behind it\n");
+        assert!(queue.next().is_some());
+        reporting.join().expect("no panic");
     }
 
     #[test]

@@ -112,3 +112,16 @@ async fn what_may_be_wrong_in_a_valid_file_is_a_warning() {
         assert!(warning.starts_with("warning: ") && warning.contains(said), "{warning}");
     }
 }
+
+#[tokio::test]
+async fn a_report_of_more_than_a_mebibyte_is_whole() {
+    let hosts = "\"*\",\n".repeat(8000);
+    let (_dir, path) = file(&format!("[server]\nallowed_hosts = [{hosts}]\n"));
+    for command in ["check", "serve"] {
+        let ended = Binary::run(&[command, "--config", &path], &[]).await;
+        assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));
+        assert!(ended.stderr.len() > 1 << 20);
+        // The last one is the server that is missing.
+        assert_eq!(ended.stderr.lines().count(), 8001);
+    }
+}
