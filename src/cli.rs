@@ -1,5 +1,7 @@
 //! The command line. Flags win over the environment, and the environment over the file.
 
+mod usage;
+
 use std::{fmt, net::SocketAddr, path::PathBuf};
 
 use clap::{
@@ -10,6 +12,7 @@ use clap_complete::Shell;
 use taskgate::config::{self, Config, Mistakes, Overrides, Target};
 
 use crate::environment;
+use usage::{end, explain_and_end};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -208,14 +211,8 @@ impl Cli {
     /// Reads the arguments. For help, and for a usage error, prints it and ends the process.
     pub(crate) fn read() -> Self {
         let mut command = Self::command();
-        let matches = command.try_get_matches_from_mut(std::env::args_os()).unwrap_or_else(|error| {
-            // So far only the arguments of the subcommand that was called know their names.
-            command.build();
-            match environment::wrong_in_error(&command, &error) {
-                Some(wrong) => end(&command.error(ErrorKind::InvalidValue, wrong)),
-                None => end(&error),
-            }
-        });
+        let matches = command.try_get_matches_from_mut(std::env::args_os());
+        let matches = matches.unwrap_or_else(|error| explain_and_end(&mut command, error));
         if let Some(empty) = environment::empty_in_matches(&command, &matches) {
             end(&command.error(ErrorKind::InvalidValue, empty));
         }
@@ -236,14 +233,6 @@ impl Cli {
         }
         cli
     }
-}
-
-/// Prints help to stdout, or what is wrong with the arguments to stderr, and ends the process.
-#[expect(clippy::exit, reason = "nothing has begun yet")]
-fn end(error: &clap::Error) -> ! {
-    // If the reader is gone, the process still ends with the same code.
-    let _ = error.print();
-    std::process::exit(if error.use_stderr() { i32::from(crate::USAGE) } else { 0 })
 }
 
 impl ConfigArgs {
@@ -348,7 +337,7 @@ impl Check {
         };
         let endpoints = config.upstreams.iter().map(|upstream| {
             let target = match &upstream.target {
-                Target::Url(uri) => uri.to_string(),
+                Target::Url(uri) => config::without_secrets(uri),
                 Target::Command { program, args } => [std::slice::from_ref(program), args].concat().join(" "),
             };
             format!("  {}://{}{} -> {target}\n", config.server.scheme(), config.server.listen, upstream.path)

@@ -7,7 +7,7 @@ use clap::{
     error::{ContextKind, ContextValue},
     parser::ValueSource,
 };
-use taskgate::config::{Target, nearest, target_from_url};
+use taskgate::config::{Target, nearest, target_from_url, text_without_secrets};
 
 /// The variable that may hold the text of a configuration instead of a file.
 pub(crate) const CONFIG_TOML: &str = "TASKGATE_CONFIG_TOML";
@@ -34,7 +34,7 @@ pub(crate) fn wrong_in_error(command: &Command, error: &clap::Error) -> Option<S
     }
     let why = std::error::Error::source(error)?;
     let is_it = given == value || given.split(',').any(|part| part == value);
-    is_it.then(|| format!("{}: {value:?}: {why}", variable.display()))
+    is_it.then(|| format!("{}: {:?}: {why}", variable.display(), text_without_secrets(value)))
 }
 
 /// Returns what is wrong with a variable that is set but empty, if an argument takes its value from it.

@@ -22,6 +22,7 @@ mod tls;
 mod tool;
 mod upstream;
 mod upstream_id;
+mod url;
 mod values;
 mod warnings;
 
@@ -45,6 +46,7 @@ pub use tls::Tls;
 pub use tool::{PollInterval, RequiredTools, Support, Tool};
 pub use upstream::{SSE_MESSAGES, Sessions, Target, Transport, Upstream, target_from_url};
 pub use upstream_id::UpstreamId;
+pub use url::{text_without_secrets, without_secrets};
 pub use values::listen_address;
 
 use mistakes::Report;

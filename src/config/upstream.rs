@@ -1,12 +1,12 @@
 //! The `[[upstream]]` blocks.
 
 use std::collections::{HashMap, hash_map};
-use std::net::IpAddr;
 
 use http::Uri;
 
 use super::reader::{Entry, Section};
 use super::tasks::{self, Defaults};
+use super::url::{not_own, url};
 use super::values::{flag, one_of, text_as, text_without_nul};
 use super::{Auth, Forward, Native, Policy, Process, Server, forward, process};
 
@@ -278,48 +278,6 @@ fn stands_in_path(byte: u8) -> bool {
 /// Says what is wrong with it.
 pub fn target_from_url(text: &str) -> Result<Target, String> {
     url(text, "http://127.0.0.1:3000/mcp").map(Target::Url)
-}
-
-/// Checks a URL of scheme http or https; messages show the `example`.
-pub(super) fn url(text: &str, example: &str) -> Result<Uri, String> {
-    let wrong = |problem| Err(format!("expected a URL such as {example:?}, but {text:?} {problem}"));
-    let Ok(url) = text.parse::<Uri>() else { return wrong("is not a URL") };
-    let Some(authority) = url.authority().filter(|_| matches!(url.scheme_str(), Some("http" | "https"))) else {
-        return wrong("does not start with \"http://\" or \"https://\"");
-    };
-    if authority.host().is_empty() {
-        return wrong("has no host");
-    }
-    if authority.as_str().contains('@') {
-        return wrong("has a user name, which would not be sent");
-    }
-    if authority.port().is_none() && authority.as_str() != authority.host() {
-        return wrong("has no valid port");
-    }
-    // `Uri` drops a fragment without a word.
-    if text.contains('#') {
-        return wrong("has a fragment");
-    }
-    // `Uri` would send them as they are.
-    if !text.is_ascii() {
-        return wrong("has characters that have to be percent-encoded");
-    }
-    Ok(url)
-}
-
-/// Refuses taskgate's own URL: it would call itself until it has no descriptors left.
-fn not_own(url: &Uri, here: &Server) -> Result<(), String> {
-    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
-    let (listen, host) = (here.listen.ip(), url.host().unwrap_or_default().to_ascii_lowercase());
-    let is_here = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-        Ok(ip) => ip == listen || ip.is_unspecified() || (ip.is_loopback() && listen.is_unspecified()),
-        Err(_) if host == "localhost" => listen.is_loopback() || listen.is_unspecified(),
-        Err(_) => here.allowed_hosts.iter().any(|allowed| *allowed == host || *allowed == format!("{host}:{port}")),
-    };
-    if port != here.listen.port() || !is_here {
-        return Ok(());
-    }
-    Err(format!("{url} is where taskgate itself listens ({}), so that it would call itself without end", here.listen))
 }
 
 /// Reads a command. A program that is a relative path is relative to the folder of the file, unless the block names a

@@ -125,3 +125,26 @@ async fn a_report_of_more_than_a_mebibyte_is_whole() {
         assert_eq!(ended.stderr.lines().count(), 8001);
     }
 }
+
+#[tokio::test]
+async fn no_secret_of_a_url_is_repeated() {
+    let (_dir, path) = file("[[upstream]]\nurl = \"http://127.0.0.1:9/mcp?key=hush\"\n");
+    let checked = Binary::run(&["check", "--config", &path], &[]).await;
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+    assert!(checked.stdout.contains(" -> http://127.0.0.1:9/mcp\n"), "{}", checked.stdout);
+    let (_dir, path) = file("[[upstream]]\nurl = \"http://ann:hush@127.0.0.1:9/mcp\"\n");
+    let (_none, none) = file("");
+    let variable = [("TASKGATE_UPSTREAM", "http://ann:hush@127.0.0.1:9/mcp")];
+    for (args, env) in [
+        (&["check", "--config", &path][..], &[][..]),
+        (&["check", "--config", &none], &variable),
+        (&["serve"], &variable),
+        (&["serve", "--upstream", "http://ann:hush@127.0.0.1:9/mcp"], &[]),
+    ] {
+        let ended = Binary::run(args, env).await;
+        assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));
+        let said = ended.stderr;
+        assert!(said.contains("http://…@127.0.0.1:9/mcp") && said.contains("user name"), "{said}");
+        assert!(!said.contains("hush"), "{said}");
+    }
+}

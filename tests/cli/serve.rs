@@ -188,3 +188,15 @@ async fn an_audit_file_that_cannot_be_opened_is_named_with_what_to_do() {
     assert!(ended.stderr.contains(audit.to_str().unwrap()), "{}", ended.stderr);
     assert!(ended.stderr.contains("its folder has to exist"), "{}", ended.stderr);
 }
+
+#[tokio::test]
+async fn a_command_without_two_dashes_gets_the_way_to_write_it() {
+    for subcommand in ["serve", "stdio"] {
+        let why = refused(&[subcommand, "npx", "-y", "server"], &[]).await;
+        assert!(why.contains("put `--` before the command that starts the server"), "{why}");
+    }
+    for args in [&["check", "npx"][..], &["serve", "--nonsense"]] {
+        let why = refused(args, &[]).await;
+        assert!(!why.contains("put `--`"), "{why}");
+    }
+}

@@ -1,7 +1,7 @@
 //! The keys of `[auth]` about what clients are told (RFC 9728).
 
 use super::super::reader::Section;
-use super::super::upstream::url;
+use super::super::url::{text_without_secrets, url};
 use super::super::values::text_as;
 use super::non_empty_list;
 
@@ -39,7 +39,8 @@ fn origin(text: &str) -> Result<String, String> {
     let uri = url(text, EXAMPLE)?;
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
         return Err(format!(
-            "expected a URL such as \"{EXAMPLE}\", but {text:?} has a path; taskgate adds that of the [[upstream]] itself"
+            "expected a URL such as \"{EXAMPLE}\", but {:?} has a path; taskgate adds that of the [[upstream]] itself",
+            text_without_secrets(text)
         ));
     }
     Ok(text.trim_end_matches('/').to_owned())

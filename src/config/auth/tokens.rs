@@ -8,7 +8,7 @@ use jsonwebtoken::Algorithm;
 
 use super::super::reader::{Entry, Section};
 use super::super::secret::{self, Secret};
-use super::super::upstream::url;
+use super::super::url::url;
 use super::super::values::{duration, text, text_as};
 use super::protected::{self, ProtectedResource, url_text};
 use super::{non_empty_list, required};
