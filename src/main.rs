@@ -174,7 +174,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let exposed = config.exposed();
+    let warnings: Vec<_> = config.exposed().into_iter().chain(config.missing_commands()).collect();
     let workers = match Workers::start() {
         Ok(workers) => workers,
         Err(error) => {
@@ -191,7 +191,7 @@ async fn serve(log: &Log, arguments: Serve) -> ExitCode {
     for endpoint in app.endpoints() {
         tracing::info!("listening on {endpoint}");
     }
-    if let Some(warning) = exposed {
+    for warning in warnings {
         tracing::warn!("{warning}");
     }
     if let Some(admin) = app.admin() {

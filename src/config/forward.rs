@@ -47,7 +47,7 @@ pub fn is_own_header(name: &HeaderName) -> bool {
 }
 
 /// Returns whether a header repeats what stands in one message: it goes on from the client, and no other value is right.
-fn repeats_message(name: &HeaderName) -> bool {
+pub(super) fn repeats_message(name: &HeaderName) -> bool {
     matches!(name.as_str(), "mcp-method" | "mcp-name") || name.as_str().starts_with("mcp-param-")
 }
 

@@ -164,6 +164,7 @@ impl<'t> Entry<'t> {
         self.convert(|value| match value.as_str() {
             None => Err(format!("expected a string, found {}", describe(value))),
             Some("") => Err("expected a path, found \"\"".to_owned()),
+            Some(path) if path.contains('\0') => Err("expected a path without NUL".to_owned()),
             Some(path) => Ok(self.path(path)),
         })
     }

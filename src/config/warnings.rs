@@ -1,10 +1,11 @@
 //! What may be wrong with a configuration that has no mistakes.
 
-use std::{env, ffi::OsString, path::Path};
+use std::{env, ffi::OsString, fs, path::Path};
 
 use rustix::fs::{Access, access};
+use serde_json::Value;
 
-use super::{AuditTo, Auth, Config, Store, Target, Upstream};
+use super::{AuditTo, Auth, Config, KeySource, Store, Target, Upstream};
 
 impl Config {
     /// Returns a warning where taskgate listens beyond this machine and lets everyone in.
@@ -31,6 +32,9 @@ impl Config {
             AuditTo::Off | AuditTo::Log => None,
         };
         let store = match &self.store {
+            Store::File(store) if store.path.exists() && !store.path.is_file() => {
+                Some(format!("store.path: {}: it is not a file", store.path.display()))
+            }
             Store::File(store) => {
                 // The start makes folders that are missing.
                 let there = store.path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
@@ -42,9 +46,32 @@ impl Config {
             }
             Store::Memory => None,
         };
-        let commands = self.upstreams.iter().filter_map(lacks_command);
-        audit.into_iter().chain(store).chain(commands).collect()
+        let keys = match &self.auth {
+            Auth::Jwt(jwt) => lacks_keys(&jwt.keys),
+            _ => None,
+        };
+        audit.into_iter().chain(store).chain(keys).chain(self.missing_commands()).collect()
     }
+
+    /// Returns a warning for each server whose command is not there. It may come later.
+    #[must_use]
+    pub fn missing_commands(&self) -> Vec<String> {
+        self.upstreams.iter().filter_map(lacks_command).collect()
+    }
+}
+
+/// Returns why no token can be verified with a file of keys, as far as that is known without reading each key.
+fn lacks_keys(source: &KeySource) -> Option<String> {
+    let KeySource::File(path) = source else { return None };
+    let why = match fs::read(path).map(|text| serde_json::from_slice::<Value>(&text)) {
+        Err(error) => error.to_string(),
+        Ok(Err(error)) => format!("it is not JSON: {error}"),
+        Ok(Ok(set)) => match set.get("keys").and_then(Value::as_array) {
+            Some(keys) if !keys.is_empty() => return None,
+            _ => "it has no keys, which stand in an array \"keys\" (RFC 7517)".to_owned(),
+        },
+    };
+    Some(format!("auth.jwks: {}: {why}; no token can be verified with it", path.display()))
 }
 
 /// Returns that the command of a server is not there, if it is not.
@@ -121,8 +148,29 @@ mod tests {
         assert_eq!(unfit(&fine, "sh"), Vec::<String>::new());
         assert_eq!(unfit(&fine, "/bin/sh"), Vec::<String>::new());
         assert!(!fine.exists());
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        for other in [folder.path(), &pipe, Path::new("/dev/null")] {
+            let said = stored(&other.to_string_lossy());
+            assert_eq!(said, [format!("store.path: {}: it is not a file", other.display())]);
+        }
         // Not even root writes there.
         assert!(stored("/proc/version/tasks.db")[0].contains("store.path: /proc/version/tasks.db"));
         assert_eq!(stored(&folder.path().join("new/tasks.db").to_string_lossy()), Vec::<String>::new());
+    }
+    #[test]
+    fn a_file_of_keys_without_a_key_is_named() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let said = |keys: &str| {
+            fs::write(file.path(), keys).expect("room");
+            let auth = "[auth]\nmode = \"jwt\"\nissuer = \"https://a.example\"\naudience = [\"a\"]\n";
+            let upstream = "[[upstream]]\nurl = \"http://127.0.0.1:9/mcp\"\n";
+            config(&format!("{auth}jwks = {:?}\n{upstream}", file.path())).unfit_here()
+        };
+        for (keys, why) in [("text", "is not JSON"), ("{\"keys\":[]}", "has no keys"), ("[{}]", "has no keys")] {
+            let said = said(keys);
+            assert!(said.len() == 1 && said[0].starts_with("auth.jwks: ") && said[0].contains(why), "{said:?}");
+        }
+        assert_eq!(said("{\"keys\":[{\"kty\":\"OKP\"}]}"), Vec::<String>::new());
     }
 }

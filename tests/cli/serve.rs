@@ -200,3 +200,14 @@ async fn a_command_without_two_dashes_gets_the_way_to_write_it() {
         assert!(!why.contains("put `--`"), "{why}");
     }
 }
+
+#[tokio::test]
+async fn a_command_that_does_not_exist_is_a_warning_at_the_start() {
+    let taskgate = Binary::start(&["serve", "--listen", "127.0.0.1:0", "--", "no-such-server"], &[]);
+    taskgate.url().await;
+    taskgate.signal(rustix::process::Signal::TERM);
+    let log = taskgate.end().await.stderr;
+    let said: Vec<_> = log.lines().filter(|line| line.contains("WARN")).collect();
+    assert_eq!(said.len(), 1, "{log}");
+    assert!(said[0].contains("/mcp: its command no-such-server does not exist, or is not on PATH"), "{log}");
+}
