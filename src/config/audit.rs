@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::Store;
 use super::reader::Section;
 use super::values::one_of;
 
@@ -53,13 +54,20 @@ impl Default for Audit {
     }
 }
 
-pub(super) fn read(mut section: Section<'_>) -> Audit {
+/// Reads the section. The lines must not go into what the `store` keeps.
+pub(super) fn read(mut section: Section<'_>, store: &Store) -> Audit {
     let default = Audit::default();
     let destination = section.get("to", one_of(&DESTINATIONS));
     let file_entry = section.entry("file");
     let owner = section.get("owner", one_of(&OWNERS)).unwrap_or(default.owner);
     let to = match (destination, file_entry) {
-        (Some(Destination::File), Some(entry)) => entry.file_path().map(AuditTo::File),
+        (Some(Destination::File), Some(entry)) => {
+            let path = entry.file_path();
+            if path.as_deref().is_some_and(|path| store.has(path)) {
+                entry.fail("a file of the store, which audit lines would damage; set another one");
+            }
+            path.map(AuditTo::File)
+        }
         (Some(Destination::File), None) => {
             section.missing("file", "missing; to = \"file\" needs a path such as \"/var/log/taskgate/audit.jsonl\"");
             None

@@ -141,9 +141,10 @@ fn parse_in(folder: &Path, file_name: &str, text: &str, mut overrides: Overrides
     let (listens, file) = (!overrides.stdio, overrides.store.take());
     let (server, certificates) = server::read(root.table("server"), overrides);
     let auth = auth::read(root.table("auth"), certificates);
-    let audit = audit::read(root.table("audit"));
+    let audit = root.table("audit");
     let rate = rate::read(root.table("rate"));
     let store = store::read(root.table("store"), file);
+    let audit = audit::read(audit, &store);
     let tasks = tasks::read(root.table("tasks"));
     let upstreams = upstream::read(&mut root, &tasks, &auth, Some(&server).filter(|_| listens), target);
     root.finish();

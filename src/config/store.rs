@@ -48,6 +48,29 @@ enum Kind {
 
 const KINDS: [(&str, Kind); 2] = [("memory", Kind::Memory), ("file", Kind::File)];
 
+/// What stands behind the path of the file in those beside it.
+const BESIDE: [&str; 6] = ["", "-wal", "-shm", "-mark", "-journal", "-new"];
+
+impl Store {
+    /// Returns whether a path is that of the file, or of one that stands beside it.
+    pub(super) fn has(&self, path: &Path) -> bool {
+        let Self::File(file) = self else { return false };
+        let (path, file) = (place(path), place(&file.path).into_os_string());
+        BESIDE.iter().any(|suffix| {
+            let mut beside = file.clone();
+            beside.push(suffix);
+            path == place(Path::new(&beside))
+        })
+    }
+}
+
+/// Returns a path without links, as far as it exists.
+fn place(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let of_folder = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+    path.canonicalize().ok().or_else(of_folder).unwrap_or(path)
+}
+
 impl StoreFile {
     /// Returns a file that is not sealed, with the default limit.
     #[must_use]
@@ -123,4 +146,32 @@ fn default_path(section: &Section<'_>) -> Option<PathBuf> {
         section.missing("path", "missing, and neither STATE_DIRECTORY nor XDG_STATE_HOME nor HOME is set");
     }
     path.map(|folder| folder.join(FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_what_stands_beside_it_and_links_to_them_are_of_the_store() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = |name: &str| folder.path().join(name);
+        let store = Store::File(StoreFile::at(place("tasks.db")));
+        std::os::unix::fs::symlink(folder.path(), place("link")).expect("room");
+        std::os::unix::fs::symlink(place("tasks.db-wal"), place("log")).expect("room");
+        let all = ["tasks.db", "./tasks.db", "link/tasks.db", "tasks.db-wal", "tasks.db-shm", "link/tasks.db-mark"];
+        for is_there in [false, true] {
+            for name in all {
+                assert!(store.has(&place(name)), "{name}");
+            }
+            for name in ["tasks", "tasks.db.jsonl", "other/tasks.db"] {
+                assert!(!store.has(&place(name)), "{name}");
+            }
+            assert_eq!(store.has(&place("log")), is_there);
+            for name in ["tasks.db", "tasks.db-wal"] {
+                std::fs::write(place(name), "").expect("room");
+            }
+        }
+        assert!(!Store::Memory.has(&place("tasks.db")));
+    }
 }
