@@ -66,9 +66,9 @@ impl Tls {
         }
     }
 
-    /// Returns the files.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(PathBuf::as_path)
+    /// Returns what stands in the files, or why one cannot be read; waits for the file system.
+    pub fn contents(&self) -> impl Iterator<Item = Result<Vec<u8>, String>> {
+        [Some(&self.cert), Some(&self.key), self.client_ca.as_ref()].into_iter().flatten().map(|path| read_file(path))
     }
 }
 
@@ -105,15 +105,21 @@ fn usable<T>(entry: &Entry<'_>, read: impl FnOnce(&Path) -> Result<T, String>) -
     })
 }
 
+/// Reads what is a file. Opening a pipe would wait for its other end.
+fn read_file(path: &Path) -> Result<Vec<u8>, String> {
+    let is_file = fs::metadata(path).map_err(|error| error.to_string())?.is_file();
+    if is_file { fs::read(path).map_err(|error| error.to_string()) } else { Err("it is not a file".to_owned()) }
+}
+
 fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let pem = fs::read(path).map_err(|error| error.to_string())?;
+    let pem = read_file(path)?;
     let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| format!("no certificates in PEM: {error}"))?;
     if chain.is_empty() { Err("no certificate in it".to_owned()) } else { Ok(chain) }
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let pem = fs::read(path).map_err(|error| error.to_string())?;
+    let pem = read_file(path)?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|error| format!("no private key in PEM: {error}"))
 }
 
@@ -123,4 +129,20 @@ fn authorities(path: &Path) -> Result<RootCertStore, String> {
         roots.add(certificate).map_err(|error| format!("a certificate of no authority: {error}"))?;
     }
     Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+        let tls = Tls { cert: pipe.clone(), key: pipe.clone(), client_ca: Some(pipe.clone()) };
+        assert_eq!(tls.load().map(drop), Err(format!("{}: it is not a file", pipe.display())));
+        assert!(tls.contents().all(|contents| contents == Err("it is not a file".to_owned())));
+        assert!(key(&pipe).is_err() && authorities(&pipe).is_err());
+    }
 }

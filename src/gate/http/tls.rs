@@ -1,7 +1,6 @@
 //! TLS towards clients, with files that may change.
 
 use std::{
-    fs,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
 };
@@ -79,6 +78,6 @@ pub(super) struct TlsConnection {
 
 fn contents(files: &config::Tls) -> u64 {
     let mut hasher = DefaultHasher::new();
-    files.files().for_each(|file| fs::read(file).ok().hash(&mut hasher));
+    files.contents().for_each(|contents| contents.ok().hash(&mut hasher));
     hasher.finish()
 }
