@@ -87,6 +87,7 @@ pub(crate) fn run(log: &Log, store: &Store) -> ExitCode {
                     );
                     let mut out = io::stdout().lock();
                     match out.write_all(report.as_bytes()).and_then(|()| out.flush()) {
+                        Ok(()) if found.refused => ExitCode::FAILURE,
                         Ok(()) => code(found.damages),
                         Err(error) => unwritten(&error),
                     }

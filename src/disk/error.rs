@@ -62,6 +62,14 @@ pub(super) fn damaged(why: &str) -> String {
     )
 }
 
+/// Returns what to do about a file that SQLite has written without a log, as `VACUUM INTO` does: a start needs one.
+pub(super) fn without_log(mode: &str) -> String {
+    format!(
+        "its journal mode is {mode}, as in a copy that SQLite itself has made; `taskgate store backup FILE NEW` makes a \
+         copy of it that a start takes"
+    )
+}
+
 /// Returns whether an error says that there is no room. What needs no more room can still be done.
 pub(super) fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)

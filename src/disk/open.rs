@@ -15,7 +15,7 @@ use super::{
     Damaged, OpenError, Seals,
     beside::beside,
     companions,
-    error::damaged,
+    error::{damaged, without_log},
     free_list,
     keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, look, place, said},
@@ -258,7 +258,7 @@ fn check(
     }
     let journal: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).map_err(sql)?;
     if journal != "wal" {
-        return Err(wrong(damaged(&format!("its journal mode is {journal}"))));
+        return Err(wrong(without_log(&journal)));
     }
     for table in schema::checked(format) {
         let found: String =

@@ -8,7 +8,7 @@ use super::{
     OpenError, Place, Seals,
     beside::beside,
     companions,
-    error::is_damage,
+    error::{is_damage, without_log},
     keys::{self, NoSeals},
     locate::{Looks, look, said},
     mark,
@@ -28,6 +28,8 @@ pub struct Rescue {
     pub damages: Vec<String>,
     /// That it is of a newer format, of which nothing can be said to be wrong.
     pub newer: Option<OpenError>,
+    /// That a start refuses it as it has no log, though nothing of it is damaged.
+    pub without_log: Option<OpenError>,
 }
 
 impl Rescue {
@@ -51,7 +53,10 @@ impl Rescue {
             }
             Err(error) => damages.push(error.to_string()),
         }
-        Ok(Self { connection, seals, damages, newer })
+        let mode = connection.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0));
+        // What cannot be asked is damaged, which is said elsewhere.
+        let without_log = mode.ok().filter(|mode| mode != "wal").map(|mode| wrong(without_log(&mode)));
+        Ok(Self { connection, seals, damages, newer, without_log })
     }
 
     /// Calls `found` for everything that is wrong with the file as such, and with what it has besides tasks.

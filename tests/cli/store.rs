@@ -176,3 +176,24 @@ async fn a_report_that_could_not_be_written_ends_with_1_and_says_so() {
         assert!(ended.code == Some(1) && ended.stderr.contains("written to stdout: No space left"), "{ended:?}");
     }
 }
+
+#[tokio::test]
+async fn a_copy_that_sqlite_has_made_is_no_damage_and_store_backup_makes_one_that_a_start_takes() {
+    let (folder, file) = fixture("store-format-4.db");
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (copy, usable) = (path("copy.db"), path("usable.db"));
+    rusqlite::Connection::open(&file).unwrap().execute("VACUUM INTO ?1", [&copy]).unwrap();
+    let serve = ["serve", "--upstream", "http://127.0.0.1:9/mcp", "--listen", "127.0.0.1:0", "--store"];
+    let refused = Binary::run(&[&serve[..], &[copy.as_str()]].concat(), &[]).await;
+    assert!(refused.code == Some(1) && refused.stderr.contains("taskgate store backup FILE NEW"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("damaged"), "{}", refused.stderr);
+    let checked = Binary::run(&["store", "check", &copy], &[]).await;
+    assert_eq!(checked.code, Some(1));
+    assert_eq!(checked.stdout, format!("{copy}: 5 tasks, 2 results, 0 damaged places\n"));
+    assert!(checked.stderr.contains("taskgate store backup FILE NEW"), "{}", checked.stderr);
+    assert_eq!(checked.stderr.lines().count(), 1);
+    assert_eq!(Binary::run(&["store", "backup", &copy, &usable], &[]).await.code, Some(0));
+    assert_eq!(Binary::run(&["store", "check", &usable], &[]).await.code, Some(0));
+    let taskgate = Binary::start(&[&serve[..], &[usable.as_str()]].concat(), &[]);
+    taskgate.url().await;
+}

@@ -26,6 +26,8 @@ pub struct Read {
     pub results: usize,
     /// What could not be read, or is wrong.
     pub damages: usize,
+    /// Whether a start refuses the file though nothing of it is damaged.
+    pub refused: bool,
 }
 
 /// A line of an export.
@@ -38,22 +40,26 @@ struct Line<'a> {
     result: Option<&'a RawValue>,
 }
 
-/// Reads everything in a file, sealed by any of `keys`, and calls `damaged` for all that is wrong.
+/// Reads everything in a file, sealed by any of `keys`, and calls `wrong` for all that is damaged, and where a start
+/// refuses the file.
 ///
 /// # Errors
 /// [`OpenError`] if not even the beginning can be read, or the format is newer.
-pub fn check(path: &Path, keys: &[String], mut damaged: impl FnMut(&str)) -> Result<Read, OpenError> {
+pub fn check(path: &Path, keys: &[String], mut wrong: impl FnMut(&str)) -> Result<Read, OpenError> {
     let mut rescue = Rescue::open(path, keys)?;
     if let Some(newer) = rescue.newer.take() {
         return Err(newer);
     }
-    let mut wrong = 0;
+    let mut damages = 0;
     rescue.check(|what| {
-        wrong += 1;
-        damaged(&what);
+        damages += 1;
+        wrong(&what);
     });
-    let read = each(&rescue, &mut damaged, |_| Ok(())).unwrap_or_default();
-    Ok(Read { damages: read.damages + wrong, ..read })
+    let read = each(&rescue, &mut wrong, |_| Ok(())).unwrap_or_default();
+    if let Some(refused) = &rescue.without_log {
+        wrong(&format!("taskgate: {refused}"));
+    }
+    Ok(Read { damages: read.damages + damages, refused: rescue.without_log.is_some(), ..read })
 }
 
 /// Writes a line of JSON for every task in a file that can be read, sealed by any of `keys`, and calls `damaged` for

@@ -121,7 +121,10 @@ async fn a_check_and_an_export_skip_places_without_tasks() {
     add_ended(&store).await;
     let path = folder.path().join("store");
     let complain = |what: &str| panic!("{what}");
-    assert_eq!(check(&path, &[], complain).expect("readable"), Read { tasks: 2, results: 2, damages: 0 });
+    assert_eq!(
+        check(&path, &[], complain).expect("readable"),
+        Read { tasks: 2, results: 2, damages: 0, refused: false }
+    );
     assert!(store.get(&owner(), ended.id).await.expect("available").is_some());
 }
 

@@ -330,8 +330,8 @@ async fn a_damaged_result_is_named_by_the_id_of_its_task_and_the_rest_can_be_sav
     }
     let path = setup.folder.path().join("store");
     let keys = ["other".to_owned(), "key".to_owned()];
-    let complain = |what: &str| panic!("{what}");
-    assert_eq!(super::check(&path, &keys, complain).expect("readable"), Read { tasks: 3, results: 3, damages: 0 });
+    let whole = super::check(&path, &keys, |what: &str| panic!("{what}")).expect("readable");
+    assert_eq!(whole, Read { tasks: 3, results: 3, damages: 0, refused: false });
     assert!(super::check(&path, &[], |_| ()).is_err(), "it is sealed");
     let flip = |connection: &rusqlite::Connection| {
         connection.execute("UPDATE chunks SET data = CAST(data || x'00' AS BLOB) WHERE id >> 16 = 1", ())
@@ -342,7 +342,7 @@ async fn a_damaged_result_is_named_by_the_id_of_its_task_and_the_rest_can_be_sav
     assert!(setup.end(tasks[2].id).await.is_some());
     let (mut lines, mut damages) = (Vec::new(), Vec::new());
     let read = super::export(&path, &keys, &mut lines, |what| damages.push(what.to_owned()));
-    assert_eq!(read.expect("readable").expect("memory"), Read { tasks: 3, results: 2, damages: 1 });
+    assert_eq!(read.expect("readable").expect("memory"), Read { tasks: 3, results: 2, damages: 1, refused: false });
     let lines = String::from_utf8(lines).expect("text");
     let results: Vec<_> = lines.lines().map(|line| line.contains("\"result\":[")).collect();
     assert_eq!(results, [true, false, true], "{lines}");
@@ -356,7 +356,7 @@ async fn a_damaged_result_is_named_by_the_id_of_its_task_and_the_rest_can_be_sav
     assert_eq!(setup.store.disk.write(flip).await, Ok(1));
     let mut damages = Vec::new();
     let read = super::check(&path, &keys, |what| damages.push(what.to_owned())).expect("readable");
-    assert_eq!((read, damages.len()), (Read { tasks: 3, results: 2, damages: 2 }, 2), "{damages:?}");
+    assert_eq!((read, damages.len()), (Read { tasks: 3, results: 2, damages: 2, refused: false }, 2), "{damages:?}");
     let named = format!("how the task {} at place 3 goes on cannot be read: a value", tasks[2].id);
     assert!(damages[1].starts_with(&named), "{damages:?}");
     // A damaged task is not left out without a word.
