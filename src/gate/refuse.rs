@@ -78,7 +78,7 @@ impl Refusal {
         let (status, reason, word) = match denied {
             Denied::Peer(_) => (StatusCode::FORBIDDEN, "peer", "Forbidden"),
             Denied::NoHeader(_) | Denied::NotText(_) => (StatusCode::UNAUTHORIZED, "principal", "Unauthorized"),
-            Denied::NoName | Denied::EmptyName | Denied::ExpiredCertificate => {
+            Denied::NoName | Denied::EmptyName | Denied::NameNotText | Denied::ExpiredCertificate => {
                 (StatusCode::UNAUTHORIZED, "certificate", "Unauthorized")
             }
             Denied::NoToken => (StatusCode::UNAUTHORIZED, "no_token", "Unauthorized"),

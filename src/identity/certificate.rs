@@ -33,6 +33,7 @@ impl Certificate {
             None => Err(Denied::NoName),
             // Not the next one: it may be shared by clients whose own names the authority has failed to write.
             Some((_, "")) => Err(Denied::EmptyName),
+            Some((_, name)) if name.chars().any(char::is_control) => Err(Denied::NameNotText),
             // With its kind, so that the email address in one certificate is never the URI in another.
             Some((kind, name)) => Ok(format!("{kind}:{name}").into()),
         };
@@ -113,6 +114,15 @@ mod tests {
         let [uri, ..] = empty;
         assert_eq!(name(&[uri, dns]), Err(Denied::EmptyName));
         assert!(Denied::EmptyName.to_string().contains("is empty"));
+    }
+
+    #[test]
+    fn a_name_with_control_characters_is_refused_and_no_other_takes_its_place() {
+        let text = |text: &str| text.try_into().expect("ASCII");
+        let other = SanType::DnsName(text("ann.example"));
+        for name_of in ["ann\nbob", "ann\u{7f}", "\t"] {
+            assert_eq!(name(&[SanType::URI(text(name_of)), other.clone()]), Err(Denied::NameNotText), "{name_of:?}");
+        }
     }
 
     #[test]

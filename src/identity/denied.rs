@@ -15,6 +15,8 @@ pub enum Denied {
     NoName,
     /// The name in the client's certificate that would be the principal is empty.
     EmptyName,
+    /// The name in the client's certificate that would be the principal has control characters.
+    NameNotText,
     /// The client's certificate has ended since the connection began.
     ExpiredCertificate,
     /// There is no bearer token.
@@ -47,6 +49,7 @@ impl Denied {
             | Self::NotText(_)
             | Self::NoName
             | Self::EmptyName
+            | Self::NameNotText
             | Self::ExpiredCertificate
             | Self::NoToken
             | Self::Unavailable { .. } => None,
@@ -70,6 +73,9 @@ impl fmt::Display for Denied {
             Self::EmptyName => f.write_str(
                 "the subject alternative name of the client's certificate that counts (its first URI, else its first \
                  DNS name, else its first email address) is empty",
+            ),
+            Self::NameNotText => f.write_str(
+                "the subject alternative name of the client's certificate that counts has control characters",
             ),
             Self::ExpiredCertificate => f.write_str("the client's certificate has expired"),
             Self::NoToken => f.write_str("a bearer token is needed in the Authorization header"),

@@ -55,6 +55,7 @@ impl ResourceMetadata {
             | Denied::NotText(_)
             | Denied::NoName
             | Denied::EmptyName
+            | Denied::NameNotText
             | Denied::ExpiredCertificate
             | Denied::Unavailable { .. } => None,
         };
