@@ -255,7 +255,14 @@ impl ConfigArgs {
                 Err(ConfigError::Arguments(format!("TASKGATE_CONFIG and {name} are both set; unset one")))
             }
             (Some(path), None) => {
-                Ok((path.display().to_string(), config::load(path, overrides).map_err(ConfigError::File)?))
+                let name = path.display().to_string();
+                let config = config::load(path, overrides).map_err(|mistakes| {
+                    if self.by_environment && mistakes.iter().all(|mistake| mistake.is_of_whole(&name)) {
+                        return ConfigError::Arguments(format!("TASKGATE_CONFIG: {mistakes}"));
+                    }
+                    ConfigError::File(mistakes)
+                });
+                Ok((name, config?))
             }
             (None, Some(text)) => {
                 Ok((name.to_owned(), config::parse(name, &text, overrides).map_err(ConfigError::File)?))

@@ -44,6 +44,14 @@ impl fmt::Display for Mistake {
     }
 }
 
+impl Mistake {
+    /// Returns whether it is about the file `name` as such, which cannot be read then.
+    #[must_use]
+    pub fn is_of_whole(&self, name: &str) -> bool {
+        self.line == 0 && self.file == name
+    }
+}
+
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, mistake) in self.0.iter().enumerate() {

@@ -130,8 +130,14 @@ pub(super) fn read(
         let policy = Policy::new(defaults.tool.clone(), Vec::new());
         return target.map(|target| Upstream::new(target, auth, defaults.native, policy)).into_iter().collect();
     }
-    if let Some(second) = blocks.get(1).filter(|_| target.is_some()) {
-        second.fail("the server on the command line replaces the only [[upstream]], but the file has several");
+    if let (Some(second), Some(target)) = (blocks.get(1), &target) {
+        let (given, undo) = match target {
+            Target::Url(_) => ("--upstream (TASKGATE_UPSTREAM)", "leave it out, or unset the variable"),
+            Target::Command { .. } => ("the command behind --", "leave it out"),
+        };
+        second.fail(format!(
+            "{given} replaces the server of the only [[upstream]], but the file has several; {undo}, or leave one block"
+        ));
     }
     let mut upstreams = Vec::new();
     let mut paths = HashMap::new();

@@ -148,3 +148,22 @@ async fn no_secret_of_a_url_is_repeated() {
         assert!(!said.contains("hush"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_file_that_a_variable_names_in_vain_is_named_with_the_variable() {
+    let (dir, path) = file("[server]\nlisten = \"here\"\n");
+    let missing = dir.path().join("missing.toml");
+    for (named, said) in [
+        (missing.to_str().unwrap(), format!("taskgate: TASKGATE_CONFIG: {}: cannot be read", missing.display())),
+        (&path, format!("{path}:2:10: server.listen")),
+    ] {
+        for command in ["check", "serve"] {
+            let ended = Binary::run(&[command], &[("TASKGATE_CONFIG", named)]).await;
+            assert!(
+                ended.code == USAGE && ended.stderr.lines().any(|line| line.starts_with(&said)),
+                "{}",
+                ended.stderr
+            );
+        }
+    }
+}

@@ -67,8 +67,17 @@ fn a_server_on_the_command_line_is_enough_and_takes_the_defaults_of_the_file() {
 #[test]
 fn a_server_on_the_command_line_with_several_blocks_is_a_mistake() {
     let text = "[[upstream]]\npath = \"/a\"\nurl = \"http://a\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://b\"\n";
-    let mistakes = parse("config.toml", text, with_target()).unwrap_err();
-    let expected = "config.toml:4:1: upstream[1]: \
-                    the server on the command line replaces the only [[upstream]], but the file has several";
-    assert_eq!(mistakes.to_string(), expected);
+    let command = Target::Command { program: "server".to_owned(), args: Vec::new() };
+    let commanded = Overrides { target: Some(command), ..Overrides::default() };
+    for (overrides, given, undo) in [
+        (with_target(), "--upstream (TASKGATE_UPSTREAM)", "leave it out, or unset the variable"),
+        (commanded, "the command behind --", "leave it out"),
+    ] {
+        let mistakes = parse("config.toml", text, overrides).unwrap_err();
+        let expected = format!(
+            "config.toml:4:1: upstream[1]: {given} replaces the server of the only [[upstream]], but the file has several; \
+             {undo}, or leave one block"
+        );
+        assert_eq!(mistakes.to_string(), expected);
+    }
 }
