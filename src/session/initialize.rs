@@ -83,8 +83,15 @@ impl SessionOpening<'_> {
         let version = Version::parse(&requested).unwrap_or(Version::LATEST);
         let Self { upstream, principal, previous, vacancy, capacity, max_streams, accounts, disk, observer } = self;
         let (id, server) = (&upstream.id, &upstream.server);
-        let tools = Arc::default();
-        let handshake = Handshake { id, server, client, vacancy, pooled: false, tools, capacity, observer };
+        let session_id = Uuid::new_v4();
+        let who = observer.who(principal.as_deref(), session_id, &upstream.id);
+        let owner = match principal {
+            Some(name) => Owner::principal(upstream.id.clone(), name),
+            None => previous.unwrap_or(Owner::session(session_id)),
+        };
+        let (tools, known) = (Arc::default(), Some(owner.clone()));
+        let handshake =
+            Handshake { id, server, client, vacancy, pooled: false, owner: known, tools, capacity, observer };
         let agreed = match handshake.agree(request, version, &headers).await {
             Err(NotAgreed::Refused { may_be_modern: true, .. })
                 if upstream.pool.turns_out_modern(server, &headers).await =>
@@ -103,16 +110,10 @@ impl SessionOpening<'_> {
         if tasks != Tasks::Served {
             session.native().show(lists);
         }
-        let id = Uuid::new_v4();
-        let who = observer.who(principal.as_deref(), id, &upstream.id);
-        let owner = match principal {
-            Some(name) => Owner::principal(upstream.id.clone(), name),
-            None => previous.unwrap_or(Owner::session(id)),
-        };
         let account = accounts.of(&owner);
-        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(id) };
+        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client, session: Some(session_id) };
         let session = Session {
-            id,
+            id: session_id,
             caller: Arc::new(caller),
             upstream_session: Arc::new(session),
             version,

@@ -9,6 +9,7 @@ use super::{Exchanges, Failure, KnownTools, NativeTasks, Purpose, UpstreamRespon
 use crate::{
     config::UpstreamId,
     flow::{Capacity, Outbox, Pushed},
+    identity::Owner,
     observe::{Observer, events},
     wire::{
         ClientCapabilities, Kind, Message, Method, RpcError,
@@ -37,6 +38,8 @@ pub struct Inbound {
     pub client: ClientCapabilities,
     /// Whether callers of different sessions, or without any, may be in the session at once.
     pub pooled: bool,
+    /// To whom the session belongs, where that is known.
+    pub owner: Option<Owner>,
     /// The upstream's own tasks.
     pub native: Arc<NativeTasks>,
     /// What the upstream's lists have told of its tools, where taskgate adds some of its own.
@@ -62,6 +65,7 @@ impl Inbound {
             listener: Arc::new(Outbox::new(outbox)),
             client,
             pooled: false,
+            owner: None,
             native: Arc::default(),
             tools: Arc::default(),
             listening: CancellationToken::new(),

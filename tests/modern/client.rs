@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::kit::{Answer, Client, Stream};
 
 pub(crate) const VERSION: &str = "2026-07-28";
+pub(crate) const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// A client with the capabilities that it declares with each request.

@@ -72,7 +72,7 @@ impl Run {
                 self.questions.retain(|question| question.request.id() != Some(&theirs));
             }
             ServerEvent::Changes if !self.passes() => self.session().push(message),
-            ServerEvent::Says | ServerEvent::Changes if self.passes() || self.wants(&message) => {
+            ServerEvent::Says | ServerEvent::Changes if self.hears(&message) => {
                 self.to.notify(message);
             }
             ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Changes | ServerEvent::Nothing => {}
@@ -97,9 +97,14 @@ impl Run {
         });
     }
 
-    /// Returns whether the client has asked for such a log message with this request. It gets nothing else.
-    fn wants(&self, message: &Message) -> bool {
-        let (Method::LogMessage, Some(least)) = (message.method(), self.request.meta.log_level) else { return false };
+    /// Returns whether the client hears what the server says: log messages as severe as it has asked for with this
+    /// request, and everything else of a modern server. A log message without a level that can be read is as severe as
+    /// none that it may have asked for.
+    fn hears(&self, message: &Message) -> bool {
+        if message.method() != Method::LogMessage {
+            return self.passes();
+        }
+        let Some(least) = self.request.meta.log_level else { return false };
         let params = message.params().and_then(|params| Members::parse(params).ok());
         let level = params.and_then(|params| params.text("level")).and_then(|level| LogLevel::parse(&level));
         level.is_some_and(|level| level >= least)

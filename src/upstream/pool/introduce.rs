@@ -104,6 +104,7 @@ impl SessionPool {
             client: key.client,
             vacancy,
             pooled: true,
+            owner: Some(key.owner.clone()),
             tools: Arc::clone(tools),
             capacity: &self.capacity,
             observer: &self.observer,
@@ -126,7 +127,7 @@ impl SessionPool {
         let Ok(vacancy) = server.vacancy().await else { return false };
         let (id, capacity, observer) = (&self.id, &self.capacity, &self.observer);
         let (client, tools) = (ClientCapabilities::default(), Arc::default());
-        let handshake = Handshake { id, server, client, vacancy, pooled: true, tools, capacity, observer };
+        let handshake = Handshake { id, server, client, vacancy, pooled: true, owner: None, tools, capacity, observer };
         let answer = handshake.discover(headers).await;
         let facts = answer.and_then(|answer| discovered_facts(&answer).ok());
         if let Some(facts) = &facts {

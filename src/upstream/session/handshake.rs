@@ -11,6 +11,7 @@ use super::{UpstreamSession, with_id};
 use crate::{
     config::UpstreamId,
     flow::{Capacity, Item},
+    identity::Owner,
     observe::Observer,
     upstream::{
         Exchange, Failure, Inbound, KnownTools, Link, MAX_MESSAGE, Outgoing, Purpose, Server, TooMany, Vacancy,
@@ -45,6 +46,8 @@ pub struct Handshake<'a> {
     pub vacancy: Vacancy,
     /// [`Inbound::pooled`]
     pub pooled: bool,
+    /// [`Inbound::owner`]
+    pub owner: Option<Owner>,
     /// What is known of the server's tools, which the session adds to.
     pub tools: Arc<KnownTools>,
     /// How much may wait for readers.
@@ -86,7 +89,7 @@ impl Handshake<'_> {
     /// Returns what the link needs.
     pub(super) fn inbound(&self) -> Inbound {
         let inbound = Inbound::new(self.id, self.client, self.capacity, self.observer);
-        Inbound { pooled: self.pooled, tools: Arc::clone(&self.tools), ..inbound }
+        Inbound { pooled: self.pooled, owner: self.owner.clone(), tools: Arc::clone(&self.tools), ..inbound }
     }
 
     /// Connects, and sends the `initialize` in `request` with `version` until the server agrees on a revision that

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    client::{Modern, TASKS},
+    client::{LOG_LEVEL, Modern, TASKS},
     kit::{Gate, Upstream, soon},
 };
 
@@ -78,7 +78,8 @@ async fn progress_and_log_messages_come_on_the_stream_of_the_request_under_the_c
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
-    let mut stream = client.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "mine" } }));
+    let meta = json!({ "progressToken": "mine", LOG_LEVEL: "debug" });
+    let mut stream = client.stream("tools/call", json!({ "name": "slow", "_meta": meta }));
     let slow = upstream.held("slow").await.sse();
     slow.progress(1).await;
     let progress = stream.message().await;
@@ -87,6 +88,25 @@ async fn progress_and_log_messages_come_on_the_stream_of_the_request_under_the_c
     assert_eq!(stream.message().await["params"]["data"], "x");
     slow.result(r#"{"resultType":"complete","content":[]}"#).await;
     assert_eq!(stream.message().await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_log_message_reaches_no_request_that_names_no_level_or_a_more_severe_one() {
+    let upstream = Upstream::modern(json!({ "tools": {}, "logging": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    for meta in [json!({}), json!({ LOG_LEVEL: "error" })] {
+        let mut stream = client.stream("tools/call", json!({ "name": "slow", "_meta": meta }));
+        let slow = upstream.held("slow").await.sse();
+        // A level that cannot be read is none that was asked for.
+        for level in [json!("debug"), json!("warning"), json!("loud"), json!(7)] {
+            slow.notify("notifications/message", json!({ "level": level, "data": "x" })).await;
+        }
+        slow.notify("notifications/com.example/own", json!({})).await;
+        assert_eq!(stream.message().await["method"], "notifications/com.example/own", "the server is modern");
+        slow.result(r#"{"resultType":"complete","content":[]}"#).await;
+        assert_eq!(stream.message().await["result"]["resultType"], "complete");
+    }
 }
 
 #[tokio::test]
@@ -122,7 +142,7 @@ async fn a_stream_that_breaks_is_not_resumed_although_its_events_have_ids() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
-    let mut stream = client.stream("tools/call", json!({ "name": "slow" }));
+    let mut stream = client.stream("tools/call", json!({ "name": "slow", "_meta": { LOG_LEVEL: "info" } }));
     let slow = upstream.held("slow").await.sse();
     let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": 1 } });
     slow.raw(&format!("id: 7\ndata: {log}\n\n")).await;

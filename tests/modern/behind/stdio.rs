@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    client::{Modern, TASKS},
+    client::{LOG_LEVEL, Modern, TASKS},
     kit::{Children, Client, Script, Upstream, Wrapped},
 };
 
@@ -24,6 +24,11 @@ const MODERN: Script = Script {
         reply "$id" '{"resultType":"complete","content":[]}' ;;
     *'"name":"log"'*)
         echo '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"here"}}'
+        reply "$id" '{"resultType":"complete","content":[]}' ;;
+    *'"name":"logs_later"'*) reply "$id" '{"resultType":"complete","content":[]}' ;;
+    *'"name":"request"'*)
+        for asked in roots/list ping; do printf '{"jsonrpc":"2.0","id":"asked","method":"%s"}\n' "$asked"; done
+        echo '{"jsonrpc":"2.0","id":"asked","method":7}'
         reply "$id" '{"resultType":"complete","content":[]}' ;;
     *'"inputResponses"'*) reply "$id" '{"resultType":"complete","content":[],"x":1}' ;;
     *'"name":"ask"'*)
@@ -216,3 +221,19 @@ async fn a_client_on_stdio_of_an_http_server_gets_its_requests_mirrored_in_heade
     let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
     assert_eq!((call.header("mcp-method"), call.header("mcp-name")), ("tools/call", "echo"));
 }
+#[tokio::test]
+async fn a_log_message_that_may_be_about_the_call_of_another_owner_reaches_nobody() {
+    let children = Children::new(MODERN);
+    let named = "[auth]\nmode = \"header\"\nheader = \"x-user\"\ntrusted_peers = [\"127.0.0.1\"]\n";
+    let gate = children.gate(&format!("{named}[[upstream]]\nshared = true\n")).await;
+    let user = |name: &str| Modern { http: Client::new(&gate.url).with("x-user", name), capabilities: json!({}) };
+    let (ann, bob) = (user("ann"), user("bob"));
+    let call = json!({ "name": "log", "arguments": {}, "_meta": { LOG_LEVEL: "debug" } });
+    let mut alone = ann.stream("tools/call", call.clone());
+    assert_eq!(alone.message().await["params"]["data"], "here");
+    // What comes behind an answer to ann may come during a call of bob.
+    ann.call("logs_later").await;
+    assert_eq!(bob.result("tools/call", call.clone()).await["resultType"], "complete");
+    assert_eq!(ann.result("tools/call", call).await["resultType"], "complete");
+}
+

@@ -1,6 +1,7 @@
 //! One child for all sessions. taskgate initialises the child itself, and keeps its sessions apart.
 
 mod belongings;
+mod callers;
 mod dispatcher;
 mod given_up;
 mod link;
@@ -253,6 +254,7 @@ mod tests {
         Inbound {
             upstream,
             pooled: false,
+            owner: None,
             exchanges,
             listener,
             client,

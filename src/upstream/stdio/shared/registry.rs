@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tokio::sync::{oneshot, watch};
 
-use super::{belongings::Belongings, given_up::GivenUp, questions::Questions};
+use super::{belongings::Belongings, callers::Callers, given_up::GivenUp, questions::Questions};
 use crate::{
     upstream::{Failure, Inbound, Purpose},
     wire::Message,
@@ -34,6 +34,8 @@ pub(super) struct Registry {
     greeting: Option<(u64, oneshot::Sender<Result<Message, Failure>>)>,
     /// The calls that were removed here and that the child has not answered.
     given_up: GivenUp,
+    /// Whose calls the child has got.
+    callers: Callers,
     /// Whether the child is about to end, so that no session may join.
     closed: bool,
     /// How many sessions there are.
@@ -87,6 +89,7 @@ impl Registry {
             unsubscribing: BTreeSet::new(),
             greeting: None,
             given_up: GivenUp::default(),
+            callers: Callers::default(),
             closed: false,
             count: watch::Sender::new(0),
             joined: 0,
@@ -227,6 +230,7 @@ impl Registry {
             caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
         }
         caller.calls.insert(number, ours);
+        self.callers.add(&caller.inbound);
         let asks = caller.inbound.exchanges.may_have_asked(number);
         self.calls.insert(ours, SharedCall { seat, number, cancelled: false, asks });
         Some(ours)
@@ -280,8 +284,8 @@ impl Registry {
     }
 
     /// Returns the sessions that a notification may concern if it does not say whose it is: the only one with calls in
-    /// flight, or all if none has any. Sessions that must not hear of a call that was given up are not among them. `None`
-    /// if several have calls in flight: it may concern just one of them.
+    /// flight, or all if none has any. Sessions that must not hear of a call that was given up, or of calls of another
+    /// owner, are not among them. `None` if several have calls in flight: it may concern just one of them.
     pub(super) fn concerned(&self) -> Option<Vec<Inbound>> {
         let runs = |seat: &&Seat| seat.calls.keys().any(|number| seat.inbound.exchanges.may_tell(*number));
         let mut callers = self.seats.values().filter(runs);
@@ -291,7 +295,7 @@ impl Registry {
             (Some(_), Some(_)) => return None,
         };
         let hears = [false, true].map(|pooled| !self.may_be_of_given_up(pooled));
-        concerned.retain(|inbound| hears[usize::from(inbound.pooled)]);
+        concerned.retain(|inbound| hears[usize::from(inbound.pooled)] && !self.callers.keep_from(inbound));
         Some(concerned)
     }
 

@@ -1,8 +1,11 @@
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use super::*;
 use crate::{
     flow::{Capacity, Outbox},
+    identity::Owner,
     upstream::{Exchange, Exchanges, UpstreamResponse},
     wire::{ClientCapabilities, response::result_response},
 };
@@ -15,6 +18,7 @@ fn inbound() -> Inbound {
     Inbound {
         upstream: "/mcp".into(),
         pooled: false,
+        owner: None,
         exchanges,
         listener,
         client,
@@ -162,8 +166,8 @@ fn an_error_without_an_id_leaves_a_call_that_may_still_ask() {
 #[test]
 fn nobody_hears_what_may_be_of_a_call_that_was_given_up_if_one_of_the_two_has_no_session() {
     let mut registry = Registry::new();
-    let [ann, bob] = [true, true].map(|pooled| registry.join(Inbound { pooled, ..inbound() }).unwrap());
-    let legacy = registry.join(inbound()).unwrap();
+    let owned = |pooled| Inbound { pooled, owner: Some(Owner::session(Uuid::nil())), ..inbound() };
+    let [ann, bob, legacy] = [true, true, false].map(|pooled| registry.join(owned(pooled)).unwrap());
     let heard = |registry: &Registry| registry.concerned().map(|concerned| concerned.len());
     assert_eq!(heard(&registry), Some(3));
     let (of_legacy, theirs) = call(&mut registry, legacy, Purpose::Foreground);
@@ -180,6 +184,32 @@ fn nobody_hears_what_may_be_of_a_call_that_was_given_up_if_one_of_the_two_has_no
     assert_eq!(heard(&registry), Some(0));
     registry.end(of_ann);
     assert_eq!(heard(&registry), Some(2));
+}
+
+#[test]
+fn nobody_hears_what_may_be_of_an_answered_call_of_another_owner_if_one_of_the_two_has_no_session() {
+    let owner = |name: &str| Some(Owner::principal("/mcp".into(), name.into()));
+    for (of_ann, of_bob) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut registry = Registry::new();
+        let ann = registry.join(Inbound { pooled: of_ann, owner: owner("ann"), ..inbound() }).unwrap();
+        let heard = |registry: &Registry| registry.concerned().map(|concerned| concerned.len());
+        let (hers, _exchange) = call(&mut registry, ann, Purpose::Foreground);
+        assert_eq!(heard(&registry), Some(1), "it is hers");
+        answer(&mut registry, hers);
+        let bob = registry.join(Inbound { pooled: of_bob, owner: owner("bob"), ..inbound() }).unwrap();
+        let (_, _his) = call(&mut registry, bob, Purpose::Foreground);
+        let both_have_sessions = !of_ann && !of_bob;
+        assert_eq!(heard(&registry), Some(usize::from(both_have_sessions)), "it may still be hers");
+        registry.leave(ann);
+        assert_eq!(heard(&registry), Some(usize::from(both_have_sessions)), "also when she has left");
+        let mut alone = Registry::new();
+        for _ in 0..2 {
+            let bob = alone.join(Inbound { pooled: of_bob, owner: owner("bob"), ..inbound() }).unwrap();
+            let (his, _exchange) = call(&mut alone, bob, Purpose::Foreground);
+            assert_eq!(heard(&alone), Some(1), "it is his in any case");
+            answer(&mut alone, his);
+        }
+    }
 }
 
 #[test]
