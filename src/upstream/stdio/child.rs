@@ -175,7 +175,7 @@ impl Child {
     fn failure(&self, why: NotTaken) -> Failure {
         match (why, self.fate.get()) {
             (NotTaken::Closed, Some(fate)) => Failure::ProcessEnded(fate.clone()),
-            (NotTaken::Closed, None) => Failure::ProcessEnded(self.with_last_words(why)),
+            (NotTaken::Closed, None) => Failure::ProcessEnded(self.last_words.lock().behind(why)),
             _ => Failure::Limit(why.to_string()),
         }
     }
@@ -185,6 +185,12 @@ impl Child {
         // Pairs with the loads in `settle` and `follow`.
         self.initialized.store(true, Ordering::Release);
         self.settle();
+    }
+
+    /// Notes that it is a modern server, which needs no handshake.
+    pub(super) fn set_modern(&self) {
+        self.queue.take_no_answers();
+        self.initialized();
     }
 
     /// Returns a token that is cancelled when the child and all that it has started are gone.
@@ -346,12 +352,7 @@ impl Child {
             Err(_) => "no end even after SIGKILL".to_owned(),
         };
         let cause = if lives_on { "taskgate ended it, as it had closed its stdout: " } else { "" };
-        self.fate.get_or_init(|| self.with_last_words(format!("{cause}{status}"))).clone()
-    }
-
-    fn with_last_words(&self, end: impl fmt::Display) -> String {
-        let words = self.last_words.lock().telling();
-        words.map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
+        self.fate.get_or_init(|| self.last_words.lock().behind(format!("{cause}{status}"))).clone()
     }
 
     /// Resets the backoff once the child has been initialised and has lived for long, which shows that the command

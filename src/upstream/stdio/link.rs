@@ -59,7 +59,7 @@ impl Link for OwnLink {
     }
 
     fn set_modern(&self) {
-        self.child.initialized();
+        self.child.set_modern();
     }
 
     fn lost(&self) -> &CancellationToken {

@@ -3,7 +3,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     fmt,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -21,6 +24,8 @@ pub(super) struct StdinQueue {
     state: Mutex<QueueState>,
     /// Notified when there is something to write, or when the queue is closed.
     changed: Notify,
+    /// Whether answers are dropped.
+    without_answers: AtomicBool,
     observer: Arc<Observer>,
 }
 
@@ -69,7 +74,17 @@ impl QueueState {
 
 impl StdinQueue {
     pub(super) fn new(observer: Arc<Observer>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: Notify::new(), observer })
+        Arc::new(Self {
+            state: Mutex::default(),
+            changed: Notify::new(),
+            without_answers: AtomicBool::new(false),
+            observer,
+        })
+    }
+
+    /// Drops answers from now on: a modern server must not get any ("stdio", section "Sending Messages").
+    pub(super) fn take_no_answers(&self) {
+        self.without_answers.store(true, Ordering::Relaxed);
     }
 
     /// Queues a message whose sender does not wait until it was written.
@@ -77,6 +92,9 @@ impl StdinQueue {
     /// # Errors
     /// [`NotTaken`]
     pub(super) fn tell(&self, sender: SenderId, class: MessageClass, message: Bytes) -> Result<(), NotTaken> {
+        if matches!(class, MessageClass::Answer) && self.without_answers.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.push(sender, class, message, None).map(drop)
     }
 

@@ -1,6 +1,6 @@
 //! The last words of a child: what it wrote to stderr before its end, and which line of that explains the end.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, fmt};
 
 use crate::wire::excerpt;
 
@@ -26,6 +26,11 @@ impl LastWords {
             self.0.pop_front();
         }
         self.0.push_back(excerpt(line).into());
+    }
+
+    /// Returns how a child has ended, with the line that explains it.
+    pub(super) fn behind(&self, end: impl fmt::Display) -> String {
+        self.telling().map_or_else(|| end.to_string(), |words| format!("{end}; its last words: {words}"))
     }
 
     /// Returns the line that explains the end: the last one that looks like an error, or else the last one with a

@@ -237,3 +237,15 @@ async fn a_log_message_that_may_be_about_the_call_of_another_owner_reaches_nobod
     assert_eq!(ann.result("tools/call", call).await["resultType"], "complete");
 }
 
+#[tokio::test]
+async fn a_request_of_a_modern_process_gets_no_response() {
+    for toml in ["", "[[upstream]]\nshared = true\n"] {
+        let children = Children::new(MODERN);
+        let gate = children.gate(toml).await;
+        let client = Modern::able(&gate.url, json!({ "roots": {} }));
+        client.call("request").await;
+        client.call("pid").await;
+        let child = children.only().await;
+        assert!(child.lines().iter().all(|line| !line.contains("\"asked\"")), "{:?}", child.lines());
+    }
+}

@@ -1,6 +1,12 @@
 //! Passes what a shared child says to the sessions that it concerns.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -34,9 +40,15 @@ pub(super) struct Dispatcher {
     /// The sessions, their calls, and the child's own requests.
     pub(super) registry: Mutex<Registry>,
     pub(super) observer: Arc<Observer>,
+    /// Whether the child is a modern server, which asks by its answers only.
+    pub(super) is_modern: AtomicBool,
 }
 
 impl Dispatcher {
+    pub(super) fn new(registry: Registry, observer: Arc<Observer>) -> Self {
+        Self { registry: Mutex::new(registry), observer, is_modern: AtomicBool::new(false) }
+    }
+
     /// Waits until there has been no session for `linger`. After that none may join.
     pub(super) async fn deserted(&self, linger: Duration) {
         let mut count = self.registry.lock().count();
@@ -80,6 +92,17 @@ impl Dispatcher {
     /// Passes a request of the child, which does not say whose call has caused it, to the session that it most likely
     /// concerns.
     fn request(&self, request: &Message, child: &Child) {
+        if self.is_modern.load(Ordering::Relaxed) {
+            // An answer would be a response, which such a server must not get ("stdio", section "Sending Messages").
+            let (upstream, method) = (child.upstream(), request.method_name());
+            let method = &*crate::wire::excerpt(&method);
+            tracing::warn!(
+                upstream,
+                method,
+                "a request of a server of revision 2026-07-28 was dropped: it must not send any"
+            );
+            return;
+        }
         let id = request.id_to_answer();
         let refuse = |error: &RpcError| tell(child, error_response(id, &error.to_raw()));
         if request.method() == Method::Ping {

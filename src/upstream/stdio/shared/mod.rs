@@ -8,7 +8,10 @@ mod link;
 mod questions;
 mod registry;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -102,8 +105,7 @@ impl SharedChild {
         }
         let mut registry = Registry::new();
         let seat = registry.join(inbound.clone()).unwrap_or_default();
-        let dispatcher =
-            Arc::new(Dispatcher { registry: Mutex::new(registry), observer: Arc::clone(&inbound.observer) });
+        let dispatcher = Arc::new(Dispatcher::new(registry, Arc::clone(&inbound.observer)));
         let (begin, begun) = watch::channel(None);
         let gone = CancellationToken::new();
         let running = SharedRun { dispatcher: Arc::clone(&dispatcher), begun: begun.clone(), gone };
@@ -184,7 +186,8 @@ impl Keeper {
         let answer = answered.await.unwrap_or(Err(Failure::Abandoned))?;
         let is_modern = matches!(discovered(&answer), Discovered::Modern);
         if is_modern {
-            child.initialized();
+            child.set_modern();
+            self.running.dispatcher.is_modern.store(true, Ordering::Relaxed);
         }
         Ok(is_modern)
     }
@@ -285,7 +288,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_child_is_deserted_when_no_session_has_come_back_in_time() {
-        let dispatcher = Dispatcher { registry: Mutex::new(Registry::new()), observer: Arc::default() };
+        let dispatcher = Dispatcher::new(Registry::new(), Arc::default());
         let first = dispatcher.registry.lock().join(inbound()).expect("open");
         let coming_and_going = async {
             tokio::time::sleep(LINGER * 5).await;
