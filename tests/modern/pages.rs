@@ -27,3 +27,19 @@ async fn a_user_who_does_not_go_to_the_page_of_a_resource_or_a_prompt_is_not_sen
         assert_eq!(upstream.count(method), 1);
     }
 }
+
+#[tokio::test]
+async fn only_requests_in_the_course_of_which_a_client_can_be_asked_send_it_to_pages() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::able(&gate.url, json!({ "elicitation": { "url": {} } }));
+    let page = r#"{"mode":"url","elicitationId":"1","url":"https://example.com/connect","message":"Connect"}"#;
+    let error = format!(r#"{{"code":-32042,"message":"connect first","data":{{"elicitations":[{page}]}}}}"#);
+    for method in ["tools/list", "prompts/list", "resources/list", "completion/complete"] {
+        upstream.hold(method);
+        let asking = client.clone();
+        let asked = tokio::spawn(async move { asking.refusal(method, json!({})).await });
+        upstream.held(method).await.error(&error);
+        assert_eq!(soon(asked).await.unwrap(), (200, -32603, "connect first".to_owned()), "{method}");
+    }
+}

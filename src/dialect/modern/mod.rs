@@ -186,6 +186,9 @@ impl Modern {
         let answers_alone = onward.is_none();
         let mut request = self.read(sender, message, came, onward)?;
         if let Method::TasksGet | Method::TasksUpdate | Method::TasksCancel = request.method {
+            if !request.meta.tasks {
+                return Err(Refused::tasks_extension("task methods need the tasks extension"));
+            }
             // Rare paths are boxed here and below, so that the future of a call stays small.
             return if !answers_alone && Box::pin(self.is_of_server(&mut request)).await? {
                 Box::pin(self.pass(request)).await
@@ -216,9 +219,6 @@ impl Modern {
 
     /// Answers a method about a task of taskgate.
     async fn task(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
-        if !request.meta.tasks {
-            return Err(Refused::tasks_extension("task methods need the tasks extension"));
-        }
         let counted = request.caller.account.count(Rated::TaskMethod);
         counted.map_err(|often| Refused::too_often(&often))?;
         match request.method {

@@ -9,14 +9,19 @@ use super::{
     Answer, ClientRequest, Modern, Refused, TASKS, hosts,
     onward::Whose,
     run::{Over, Run},
+    translate,
 };
 use crate::{
     config::{Native, Support},
     dialect::tools::with_instructions,
     upstream::{ExchangeEnd, Failure, Generation, with_id},
     wire::{
-        Edits, Message, Method, Parts, ids, legacy::error_code, message::Outcome, modern::shared_versions,
-        object::Members, response::edited_response,
+        Edits, Message, Method, Parts, ids,
+        legacy::error_code,
+        message::Outcome,
+        modern::shared_versions,
+        object::{Members, Needle, may_have},
+        response::edited_response,
     },
 };
 
@@ -52,7 +57,7 @@ impl Modern {
         };
         let generation = match known {
             Some(known) => known,
-            None if is_ours || !request.meta.tasks => return Ok(false),
+            None if is_ours => return Ok(false),
             None => {
                 // Any id would cost a handshake.
                 self.count_lookup(request, id.unwrap_or_default()).await?;
@@ -115,16 +120,7 @@ impl Run {
                     StatusCode::NOT_FOUND if self.may_lack_tool() => StatusCode::OK,
                     status => status,
                 });
-                let document = match self.request.method {
-                    Method::Discover => self.discovered(&response),
-                    _ => Ok(hosts::with_tools(
-                        with_id(&response, &self.request.id),
-                        &self.request,
-                        &self.lease,
-                        self.asked_at,
-                    )),
-                };
-                match document {
+                match self.passed(&response) {
                     Ok(document) => {
                         self.to.respond(status, document);
                         Over::Done
@@ -134,6 +130,17 @@ impl Run {
             }
             Err(Failure::Cancelled) => Over::Done,
             Err(failure) => self.fail(&failure),
+        }
+    }
+
+    /// Returns the answer as the client gets it.
+    fn passed(&self, response: &Message) -> Result<Parts, String> {
+        let (request, id) = (&self.request, &*self.request.id);
+        let completed = typed(response, request, self.lease.pooled.generation)?;
+        let response = completed.as_ref().unwrap_or(response);
+        match request.method {
+            Method::Discover => self.discovered(response),
+            _ => Ok(hosts::with_tools(with_id(response, id), request, &self.lease, self.asked_at)),
         }
     }
 
@@ -169,6 +176,37 @@ impl Run {
             (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),
         }
         Ok(edited_response(&self.request.id, Outcome::Result, edits))
+    }
+}
+
+/// Returns a response whose result does not say that it is complete, and has to; `None` for any other, which passes as it
+/// is.
+///
+/// # Errors
+/// A sentence saying why the client must not get a result of that type.
+fn typed(response: &Message, request: &ClientRequest, generation: Generation) -> Result<Option<Message>, String> {
+    static TYPE: Needle = Needle::new("resultType");
+    static OTHERS: [Needle; 2] = [Needle::new("\"input_required\""), Needle::new("\"task\"")];
+    let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(None) };
+    if !may_have(raw, [&TYPE]) {
+        // A client has to read it so ("Result").
+        let mut edits = Edits::of(response.bytes());
+        translate::complete(&mut edits, raw);
+        return Message::parse(edits.apply().into_bytes()).map(Some).map_err(|why| why.to_string());
+    }
+    let may_ask = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+    let is_call = request.method == Method::ToolsCall;
+    let may_be_task = is_call && request.meta.tasks && request.whose(generation) != Whose::Ours;
+    if may_be_task || !may_have(raw, OTHERS.each_ref()) {
+        return Ok(None);
+    }
+    match Members::parse(raw)?.text("resultType").as_deref() {
+        Some("input_required") if !may_ask => {
+            Err("it asks for input, and only tools/call, prompts/get and resources/read may".to_owned())
+        }
+        Some("task") if !is_call => Err("it is a task, and only tools/call may be answered with one".to_owned()),
+        Some("task") => Err("it is a task, and the server was not told that its client knows tasks".to_owned()),
+        _ => Ok(None),
     }
 }
 

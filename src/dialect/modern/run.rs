@@ -330,7 +330,12 @@ impl Run {
         match ending {
             // A call that fails for want of an answer needed the capability.
             Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
-            Ok(response) if let Some(requests) = translate::pages_to_visit(&response) => self.send_to(&requests),
+            Ok(response)
+                if self.asks
+                    && let Some(requests) = translate::pages_to_visit(&response) =>
+            {
+                self.send_to(&requests)
+            }
             Ok(response) => {
                 // A legacy server may have the code for itself: its session stays.
                 if !self.sent_again

@@ -110,6 +110,62 @@ async fn a_log_message_reaches_no_request_that_names_no_level_or_a_more_severe_o
 }
 
 #[tokio::test]
+async fn a_result_without_a_type_is_complete() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    for method in ["tools/call", "tools/list", "com.example/own"] {
+        upstream.hold(method);
+        let client = Modern::plain(&gate.url);
+        let asking = tokio::spawn(async move { client.result(method, json!({ "name": "slow" })).await });
+        let held = upstream.held(if method == "tools/call" { "slow" } else { method }).await;
+        held.result(r#"{"tools":[],"content":[]}"#);
+        assert_eq!(soon(asking).await.unwrap()["resultType"], "complete", "{method}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_of_a_type_that_a_request_must_not_have_is_a_bad_answer() {
+    let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\nnative = \"keep\"\n").await;
+    let (plain, able) = (Modern::plain(&gate.url), Modern::with_tasks(&gate.url));
+    let asks = r#"{"resultType":"input_required","requestState":"s"}"#;
+    let task = r#"{"resultType":"task","taskId":"a","status":"working"}"#;
+    for (client, method, result, about) in [
+        (&able, "tools/list", asks, "asks for input"),
+        (&able, "prompts/list", asks, "asks for input"),
+        (&able, "completion/complete", asks, "asks for input"),
+        (&able, "com.example/own", r#"{"resultType":"input_\u0072equired","requestState":"s"}"#, "asks for input"),
+        (&able, "prompts/get", task, "only tools/call"),
+        (&plain, "tools/call", task, "was not told"),
+    ] {
+        upstream.hold(method);
+        let client = client.clone();
+        let asking = tokio::spawn(async move { client.refusal(method, json!({ "name": "slow" })).await });
+        upstream.held(if method == "tools/call" { "slow" } else { method }).await.result(result);
+        let (status, code, message) = soon(asking).await.unwrap();
+        assert_eq!((status, code), (200, -32603), "{method}");
+        assert!(message.contains(about), "{method}: {message}");
+    }
+    upstream.hold("prompts/get");
+    let asking = tokio::spawn(async move { plain.result("prompts/get", json!({ "name": "slow" })).await });
+    upstream.held("prompts/get").await.result(asks);
+    assert_eq!(soon(asking).await.unwrap()["requestState"], "s");
+}
+
+#[tokio::test]
+async fn a_task_method_without_the_extension_is_refused_before_it_goes_up() {
+    let upstream = Upstream::modern(json!({ "tools": {}, "extensions": { TASKS: {} } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\nnative = \"keep\"\n").await;
+    let client = Modern::plain(&gate.url);
+    client.call("echo").await;
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let (status, code, _) = client.refusal(method, json!({ "taskId": "theirs-1" })).await;
+        assert_eq!((status, code), (400, -32021), "{method}");
+        assert_eq!(upstream.count(method), 0);
+    }
+}
+
+#[tokio::test]
 async fn an_error_keeps_its_status_and_a_method_that_only_the_server_knows_reaches_it() {
     let upstream = Upstream::modern(json!({})).await;
     let gate = Gate::before(&upstream).await;
