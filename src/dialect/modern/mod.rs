@@ -15,6 +15,7 @@ mod listen_through;
 mod listen_to_tasks;
 mod meta;
 mod onward;
+mod param_headers;
 mod parked;
 mod passing;
 mod pieces;
@@ -112,6 +113,8 @@ struct ClientRequest {
     caller: Arc<Caller>,
     /// What goes on to the server.
     headers: HeaderMap,
+    /// Whether headers mirror it.
+    is_mirrored: bool,
     /// What it is about: the name of a tool or a prompt, a resource, a task.
     subject: Option<Arc<str>>,
     /// Whether it has a `requestState`.
@@ -265,6 +268,7 @@ impl Modern {
             meta,
             caller: Arc::new(caller),
             headers: onward.unwrap_or_default(),
+            is_mirrored: matches!(came, Came::Http(_)),
             subject,
             has_state,
             for_legacy,

@@ -8,6 +8,7 @@ use http::StatusCode;
 use super::{
     Answer, ClientRequest, Modern, Refused, TASKS, hosts,
     onward::Whose,
+    param_headers,
     run::{Over, Run},
     translate,
 };
@@ -140,7 +141,14 @@ impl Run {
         let response = completed.as_ref().unwrap_or(response);
         match request.method {
             Method::Discover => self.discovered(response),
-            _ => Ok(hosts::with_tools(with_id(response, id), request, &self.lease, self.asked_at)),
+            Method::ToolsList => {
+                // A process gets no headers that it could compare.
+                let compares = !request.is_mirrored || !request.caller.upstream.server.is_process();
+                let without = if compares { None } else { param_headers::without(response, id)? };
+                let document = without.unwrap_or_else(|| with_id(response, id));
+                Ok(hosts::with_tools(document, request, &self.lease, self.asked_at))
+            }
+            _ => Ok(with_id(response, id)),
         }
     }
 

@@ -4,12 +4,11 @@ use bytes::Bytes;
 
 use serde_json::value::RawValue;
 
-use super::{ClientRequest, SERVER_INFO, input::PAGE};
+use super::{ClientRequest, SERVER_INFO, input::PAGE, param_headers};
 use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts,
-        depth::nests_too_deep,
         legacy::{error_code, is_error},
         message::Outcome,
         object::{Members, Needle, may_have, object, quote},
@@ -21,9 +20,6 @@ use crate::{
 
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
-
-/// The member of a property's schema that names the header in which clients repeat the argument.
-const PARAM_HEADER: &str = "x-mcp-header";
 
 /// Says that a result is complete.
 const COMPLETE: &str = r#""resultType":"complete""#;
@@ -101,7 +97,6 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
 /// # Errors
 /// A sentence saying what has a member twice, where it is read.
 fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &ServerFacts) -> Result<Parts, String> {
-    static HEADER: Needle = Needle::new(PARAM_HEADER);
     let mut edits = Edits::of(source);
     if !is_read(method, raw) {
         edits.add(raw, &*facts.complete);
@@ -111,12 +106,7 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     if method == Method::ToolsList {
         for tool in listed(raw)? {
             edits.remove(&tool.members, "execution");
-            if let Some(schema) = tool.members.object("inputSchema").filter(|schema| HEADER.is_in(schema.raw())) {
-                if nests_too_deep(schema.raw().as_bytes()) {
-                    return Err(format!("the schema of the tool {:?} nests too deep", tool.name));
-                }
-                remove_headers(&mut edits, &schema);
-            }
+            param_headers::remove(&mut edits, &tool)?;
         }
     }
     let mut missing = Vec::new();
@@ -129,8 +119,8 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         for (member, hint) in [("ttlMs", "0"), ("cacheScope", r#""private""#)] {
             match result.get(member) {
                 None => missing.push(format!(r#""{member}":{hint}"#)),
-                Some("null") => edits.set(&result, member, hint),
-                Some(_) => {}
+                // A server that knows sessions only means something else by it, as by `resultType`.
+                Some(_) => edits.set(&result, member, hint),
             }
         }
         if result.get("nextCursor") == Some("null") {
@@ -153,19 +143,6 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
         edits.add(raw, missing.join(","));
     }
     Ok(edited_response(id, Outcome::Result, edits))
-}
-
-/// Removes from a schema what makes clients repeat arguments in headers. A server has to compare such headers with the
-/// body ("Server Validation"), and one that knows sessions only does not.
-fn remove_headers<'a>(edits: &mut Edits<'a>, schema: &Members<'a>) {
-    edits.remove(schema, PARAM_HEADER);
-    // Anywhere else it means nothing.
-    let properties = schema.object("properties");
-    for (_, property) in properties.iter().flat_map(Members::iter) {
-        if let Ok(property) = Members::parse(property) {
-            remove_headers(edits, &property);
-        }
-    }
 }
 
 /// Has the raw result of a call say that it is complete. One that cannot be read is left as it is.
@@ -267,17 +244,13 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_of_a_legacy_server_ask_for_no_headers_that_it_would_not_compare() {
-        let list = r#"{"tools":[{"name":"x-mcp-header","inputSchema":{"properties":{"a":{OUTER"properties":{"b":{INNER"x":1}}}}}}]}"#;
-        let list = |outer, inner| list.replace("OUTER", outer).replace("INNER", inner);
-        let asking = list(r#""x-mcp-header":"A","#, r#""x-mcp-header":"B","#);
-        let answer = answered_to(Method::ToolsList, &asking).expect("tools");
-        assert!(answer.ends_with(&format!("{}}}", &list("", "")[1..])), "{answer}");
-        let deep =
-            [r#"{"properties":{"a":"#.repeat(100_000), r#"{"x-mcp-header":"A"}"#.to_owned(), "}}".repeat(100_000)];
-        let deep = format!(r#"{{"tools":[{{"name":"deep","inputSchema":{}}}]}}"#, deep.concat());
-        let refused = answered_to(Method::ToolsList, &deep);
-        assert!(refused.is_err_and(|why| why.contains("too deep")));
+    fn what_a_legacy_list_says_of_caching_is_not_believed() {
+        for theirs in [r#""ttlMs":-5,"cacheScope":"weird""#, r#""cacheScope":"public","ttlMs":60000"#] {
+            let answer = answered_to(Method::OtherList, &format!("{{{theirs}}}")).expect("a list");
+            let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+            let hints = (&answer["result"]["ttlMs"], &answer["result"]["cacheScope"]);
+            assert_eq!(hints, (&serde_json::json!(0), &serde_json::json!("private")), "{theirs}");
+        }
     }
 
     #[test]

@@ -34,7 +34,7 @@ const MODERN: Script = Script {
     *'"name":"ask"'*)
         reply "$id" '{"resultType":"input_required","requestState":"s","inputRequests":{"q":{"method":"elicitation/create","params":{"message":"Who?","requestedSchema":{}}}}}' ;;
     *'"name":"pid"'*) reply "$id" "{\"resultType\":\"complete\",\"content\":[{\"type\":\"text\",\"text\":\"$$\"}]}" ;;
-    *'"method":"tools/list"'*) reply "$id" '{"resultType":"complete","tools":[],"ttlMs":7,"cacheScope":"public"}' ;;"#,
+    *'"method":"tools/list"'*) reply "$id" '{"resultType":"complete","tools":[{"name":"a","inputSchema":{"type":"object","properties":{"r":{"type":"string","x-mcp-header":"R"}}}}],"ttlMs":7,"cacheScope":"public"}' ;;"#,
     after: "",
 };
 
@@ -221,6 +221,21 @@ async fn a_client_on_stdio_of_an_http_server_gets_its_requests_mirrored_in_heade
     let call = upstream.wait_for(|seen| seen.rpc() == "tools/call").await;
     assert_eq!((call.header("mcp-method"), call.header("mcp-name")), ("tools/call", "echo"));
 }
+
+#[tokio::test]
+async fn a_process_asks_clients_over_http_for_no_headers_that_it_would_not_get() {
+    let children = Children::new(MODERN);
+    let gate = children.gate("").await;
+    let listed = Modern::plain(&gate.url).result("tools/list", json!({})).await;
+    let schema = json!({ "type": "object", "properties": { "r": { "type": "string" } } });
+    assert_eq!(listed["tools"], json!([{ "name": "a", "inputSchema": schema }]));
+    // A client on stdio sends none in any case.
+    let args: Vec<_> = ["--"].into_iter().chain(children.command()).collect();
+    let mut client = Wrapped::start(&args);
+    let listed = client.request("tools/list", Modern::plain("").params(json!({}))).await;
+    assert!(listed.to_string().contains("x-mcp-header"), "{listed}");
+}
+
 #[tokio::test]
 async fn a_log_message_that_may_be_about_the_call_of_another_owner_reaches_nobody() {
     let children = Children::new(MODERN);
