@@ -307,7 +307,7 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
     slow.result(r#"{"isError":true,"content":[]}"#).await;
     let answer = soon(calling).await.unwrap();
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(-32021)));
-    assert!(answer.json()["error"]["data"]["requiredCapabilities"]["elicitation"].is_object());
+    assert_eq!(answer.json()["error"]["data"]["requiredCapabilities"], json!({ "elicitation": { "form": {} } }));
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ mod headers;
 mod hosts;
 mod input;
 mod jobs;
+mod lacks;
 mod listen;
 mod listen_through;
 mod listen_to_tasks;

@@ -7,7 +7,7 @@ use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Refused, SERVER_INFO,
+    SERVER_INFO,
     adoptable::Form,
     hosts::heartbeat_of,
     input::input_request,
@@ -27,7 +27,7 @@ impl Run {
     /// Sends the user to the pages that the server's error names. A retry is a call of its own.
     pub(super) fn send_to(&mut self, requests: &str) -> Over {
         if !self.request.caller.client.elicitation_url {
-            self.lacks = Some(Asks::Url);
+            self.lacks.add(Asks::Url);
             return self.lack();
         }
         let server_info = &self.lease.pooled.facts.server_info;
@@ -39,15 +39,7 @@ impl Run {
     }
 
     pub(super) fn lack(&mut self) -> Over {
-        let (name, raw) = match self.lacks {
-            Some(Asks::Roots) => ("roots", r#"{"roots":{}}"#),
-            Some(Asks::SamplingWithTools) => ("sampling.tools", r#"{"sampling":{"tools":{}}}"#),
-            Some(Asks::Url) => ("elicitation.url", r#"{"elicitation":{"url":{}}}"#),
-            Some(Asks::Form) => ("elicitation", r#"{"elicitation":{}}"#),
-            Some(Asks::Sampling | Asks::Anything) | None => ("sampling", r#"{"sampling":{}}"#),
-        };
-        let refused = Refused::capability(&format!("the call needs {name}"), raw);
-        self.to.refuse(refused, &self.request.id);
+        self.to.refuse(self.lacks.refusal(), &self.request.id);
         Over::Done
     }
 
@@ -72,7 +64,7 @@ impl Run {
             self.call.progress_token = retry.progress_token;
             // Each request says anew what its client can be asked, and whether it may be answered with a task.
             let (client, declares_tasks) = (self.request.caller.client, self.request.meta.tasks);
-            self.lacks = self.lacks.filter(|lacks| !client.can_be_asked(*lacks));
+            self.lacks.forget_declared(client);
             self.adoptable.take_if(|adoptable| matches!(adoptable.form, Form::Task(_)) != declares_tasks);
             if let Some(adoptable) = &self.adoptable {
                 self.adopt_at = Instant::now() + adoptable.after();
@@ -175,7 +167,7 @@ impl Run {
                 // Each request says anew what its client can be asked.
                 None => match Asks::of(&question.request) {
                     Ok(needs) if !self.request.caller.client.can_be_asked(needs) => {
-                        self.lacks = Some(needs);
+                        self.lacks.add(needs);
                         self.refuse(&question.request, "the client has not declared that it can be asked this").await;
                     }
                     _ => self.questions.push(question),

@@ -17,6 +17,7 @@ use super::{
     adoptable::{Adoptable, Becoming},
     hosts::{self, heartbeat_of},
     input::input_responses,
+    lacks::Lacks,
     onward::{Sent, call_options},
     parked::Retry,
     pieces::{PieceWriter, given_up, pieces},
@@ -30,7 +31,7 @@ use crate::{
     observe::events,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
-    wire::{Asks, Message, Method, Parts, RpcError, object::Members, params::given_token},
+    wire::{Message, Method, Parts, RpcError, object::Members, params::given_token},
 };
 
 /// Why a state of an earlier process is not good any more.
@@ -80,7 +81,7 @@ pub(super) struct Run {
     pub(super) text: Option<String>,
     pub(super) questions: Vec<Question>,
     /// What the server asked for and the client has not declared.
-    pub(super) lacks: Option<Asks>,
+    pub(super) lacks: Lacks,
     /// Whether the server may ask in the course of it.
     pub(super) asks: bool,
     pub(super) sent_again: bool,
@@ -145,7 +146,7 @@ impl Modern {
             progress: f64::NEG_INFINITY,
             text: None,
             questions: Vec::new(),
-            lacks: None,
+            lacks: Lacks::default(),
             asks,
             sent_again: false,
             to,
@@ -329,7 +330,7 @@ impl Run {
         };
         match ending {
             // A call that fails for want of an answer needed the capability.
-            Ok(response) if self.lacks.is_some() && translate::has_failed(&response) => self.lack(),
+            Ok(response) if !self.lacks.is_empty() && translate::has_failed(&response) => self.lack(),
             Ok(response)
                 if self.asks
                     && let Some(requests) = translate::pages_to_visit(&response) =>

@@ -24,7 +24,7 @@ impl Run {
             ServerEvent::Progress { progress, text, for_client } if progress > self.progress => {
                 (self.progress, self.text) = (progress, Some(text));
                 // A call that goes on has not failed for want of an answer.
-                self.lacks = None;
+                self.lacks.forget();
                 match (for_client, &mut self.heartbeat) {
                     (Some(theirs), Some(heartbeat)) => self.to.say(heartbeat.relay(progress, &theirs)),
                     (Some(theirs), None) => self.to.notify(theirs),
@@ -42,11 +42,11 @@ impl Run {
                 self.refuse(&message, "limit reached: too many questions of one call are open").await;
             }
             ServerEvent::Asks(asked) if !self.request.caller.client.can_be_asked(asked.needs) => {
-                self.lacks = Some(asked.needs);
+                self.lacks.add(asked.needs);
                 self.refuse(&message, "the client has not declared that it can be asked this").await;
             }
             ServerEvent::Asks(_) => {
-                self.lacks = None;
+                self.lacks.forget();
                 // The answer that asks has it once more.
                 let bytes = QUESTION_OVERHEAD + 2 * message.bytes().len();
                 match self.modern.in_flight.keep(&self.request.caller.account, bytes) {
@@ -64,7 +64,7 @@ impl Run {
                 if let Ok(asks) = Asks::of(&message)
                     && !self.request.caller.client.can_be_asked(asks)
                 {
-                    self.lacks = Some(asks);
+                    self.lacks.add(asks);
                 }
                 self.reply(answer).await;
             }
