@@ -3,7 +3,7 @@
 use serde_json::value::RawValue;
 
 use super::{
-    Message, Version,
+    Message, Version, excerpt,
     message::Outcome,
     object::{Members, unquote},
     params::unambiguous,
@@ -26,13 +26,19 @@ pub const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// The code of an error that says that the server does not speak the revision.
 const UNSUPPORTED_VERSION: &str = "-32022";
+/// The code of an error about headers.
+const HEADER_MISMATCH: &str = "-32020";
+/// The code of an error that names capabilities.
+const MISSING_CAPABILITY: &str = "-32021";
+/// The member of such an error's data that names them.
+const REQUIRED: &str = "requiredCapabilities";
 
 /// The generation of a server, as its answer to `server/discover` shows it.
 #[derive(Debug)]
 pub enum Discovered {
     /// It speaks [`VERSION`].
     Modern,
-    /// It speaks only revisions of the modern generation that taskgate does not speak. Their names.
+    /// It is of the modern generation, and of no use to taskgate. Why not.
     Other(String),
     /// It knows sessions only.
     Legacy,
@@ -68,9 +74,17 @@ pub fn discovered(answer: &Message) -> Discovered {
             if names.iter().any(|name| name == VERSION) { Discovered::Modern } else { without_ours(&names) }
         }
         Some((Outcome::Error, raw)) => {
-            let error = Members::parse(raw).ok().filter(|error| error.get("code") == Some(UNSUPPORTED_VERSION));
-            let data = error.and_then(|error| error.object("data"));
-            without_ours(&names(data.and_then(|data| data.get("supported"))))
+            let Ok(error) = Members::parse(raw) else { return Discovered::Legacy };
+            let data = error.object("data");
+            match error.get("code") {
+                Some(UNSUPPORTED_VERSION) => without_ours(&names(data.and_then(|data| data.get("supported")))),
+                Some(code @ HEADER_MISMATCH) => refused(code, &error),
+                // Servers with sessions may have these codes for themselves; this one has to name what it requires.
+                Some(code @ MISSING_CAPABILITY) if data.is_some_and(|data| data.object(REQUIRED).is_some()) => {
+                    refused(code, &error)
+                }
+                _ => Discovered::Legacy,
+            }
         }
         None => Discovered::Legacy,
     }
@@ -105,7 +119,14 @@ fn without_ours(names: &[String]) -> Discovered {
     if names.is_empty() || names.iter().any(|name| Version::parse(name).is_some()) {
         return Discovered::Legacy;
     }
-    Discovered::Other(names.join(", "))
+    Discovered::Other(format!("it speaks {} only, and taskgate speaks {VERSION}", names.join(", ")))
+}
+
+/// Judges a server that refuses the request with an error of the revision.
+fn refused(code: &str, error: &Members<'_>) -> Discovered {
+    let message = error.text("message").unwrap_or_default();
+    let message = excerpt(&message);
+    Discovered::Other(format!("it refuses server/discover with the error {code} of revision {VERSION}: {message}"))
 }
 
 #[cfg(test)]
@@ -124,8 +145,17 @@ mod tests {
     #[test]
     fn a_server_that_names_the_revision_is_modern_also_where_it_speaks_older_ones() {
         assert_eq!(judged(r#""result":{"supportedVersions":["2025-11-25","2026-07-28"],"capabilities":{}}"#), "modern");
-        assert_eq!(judged(r#""result":{"supportedVersions":["2027-01-01"]}"#), "2027-01-01");
-        assert_eq!(judged(r#""error":{"code":-32022,"data":{"supported":["2027-01-01"]}}"#), "2027-01-01");
+        let other = "it speaks 2027-01-01 only, and taskgate speaks 2026-07-28";
+        assert_eq!(judged(r#""result":{"supportedVersions":["2027-01-01"]}"#), other);
+        assert_eq!(judged(r#""error":{"code":-32022,"data":{"supported":["2027-01-01"]}}"#), other);
+    }
+
+    #[test]
+    fn a_server_that_refuses_with_an_error_of_the_revision_is_modern_and_of_no_use() {
+        let headers = judged(r#""error":{"code":-32020,"message":"no header"}"#);
+        assert_eq!(headers, "it refuses server/discover with the error -32020 of revision 2026-07-28: no header");
+        let lacks = judged(r#""error":{"code":-32021,"message":"no","data":{"requiredCapabilities":{"roots":{}}}}"#);
+        assert!(lacks.contains("-32021"), "{lacks}");
     }
 
     #[test]
@@ -137,6 +167,7 @@ mod tests {
             r#""error":{"code":-32601,"message":"no such method"}"#,
             r#""error":{"code":-32022,"data":{"supported":["2025-11-25"]}}"#,
             r#""error":{"code":-32022}"#,
+            r#""error":{"code":-32021,"message":"a code of its own"}"#,
         ] {
             assert_eq!(judged(rest), "legacy", "{rest}");
         }

@@ -135,9 +135,7 @@ fn modern(answered: Result<Message, Failure>) -> Result<Option<Message>, Failure
         Ok(answer) => match discovered(&answer) {
             Discovered::Modern => Ok(Some(answer)),
             Discovered::Legacy => Ok(None),
-            Discovered::Other(names) => {
-                Err(Failure::BadAnswer(format!("it speaks {names} only, and taskgate speaks {VERSION}")))
-            }
+            Discovered::Other(why) => Err(Failure::BadAnswer(why)),
         },
         Err(Failure::Http(error)) if error.is_authorization() => Err(Failure::Http(error)),
         Err(
