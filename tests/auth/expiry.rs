@@ -82,7 +82,7 @@ async fn a_get_stream_delivers_nothing_after_its_token_expires_and_resumes_with_
 }
 
 #[tokio::test]
-async fn a_subscription_of_a_modern_client_tells_nothing_after_its_token_expires() {
+async fn a_subscription_of_a_modern_client_tells_only_its_end_after_its_token_expires() {
     let (upstream, gate, issuer, key) = house().await;
     let client = Client::new(&gate.url).with("authorization", &format!("Bearer {}", short(&issuer, &key)));
     let meta = json!({
@@ -90,12 +90,19 @@ async fn a_subscription_of_a_modern_client_tells_nothing_after_its_token_expires
         "io.modelcontextprotocol/clientCapabilities": {},
     });
     let modern = client.with("mcp-protocol-version", "2026-07-28").with("mcp-method", "subscriptions/listen");
-    let mut stream = modern.stream("subscriptions/listen", json!({ "_meta": meta, "notifications": {} }));
-    let (_server, acknowledged) = tokio::join!(upstream.get_stream(), stream.message());
+    let wanted = json!({ "toolsListChanged": true });
+    let mut stream = modern.stream("subscriptions/listen", json!({ "_meta": meta, "notifications": wanted }));
+    let (server, acknowledged) = tokio::join!(upstream.get_stream(), stream.message());
     assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    let id = acknowledged["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
     ended(&client).await;
+    server.notify("notifications/tools/list_changed", json!({})).await;
     // taskgate checks it with its next heartbeat.
     pass(Duration::from_secs(15)).await;
+    let cancelled = stream.message().await;
+    assert_eq!((&cancelled["method"], &cancelled["params"]["requestId"]), (&json!("notifications/cancelled"), &id));
+    let end = stream.message().await;
+    assert_eq!((&end["id"], &end["result"]["resultType"]), (&id, &json!("complete")));
     assert_eq!(stream.next().await, None);
 }
 

@@ -223,6 +223,7 @@ impl Subscription {
         };
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
         self.to.tell(acknowledgement(&meta, &self.filter.to_raw())).await;
+        may_expire(&self.request, &self.to, &self.lease.pooled.facts);
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
         loop {
             let run = !watched.is_empty();
@@ -285,20 +286,32 @@ pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
 /// Ends a subscription on taskgate's side: with a notification ("Cancellation"), and a response after it
 /// ("Subscriptions", section "Graceful Closure").
 pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
+    tell_torn_down(&request.id, to, "taskgate has ended the subscription");
+    to.respond(StatusCode::OK, closure(&request.id, facts).into());
+}
+
+/// Says how a subscription ends whose client proves no longer who it is.
+pub(super) fn may_expire(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
     let id = &request.id;
-    tell_torn_down(id, to, "taskgate has ended the subscription");
-    let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
-    let response = result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#));
-    to.respond(StatusCode::OK, response.into());
+    let cancelled = torn_down(id, "the token or the certificate of the subscription is not valid any more");
+    to.set_last_words(cancelled.into_iter().chain([closure(id, facts)]).collect());
 }
 
 /// Tells a client that its subscription is torn down ("Cancellation").
 pub(super) fn tell_torn_down(id: &str, to: &PieceWriter, why: &str) {
-    let torn_down = Message::parse(cancelled(id, why));
-    // What taskgate has written can be read.
-    if let Some(tagged) = torn_down.ok().and_then(|torn_down| tagged(&torn_down, id)) {
-        to.say(tagged);
+    if let Some(torn_down) = torn_down(id, why) {
+        to.say(torn_down);
     }
+}
+
+fn torn_down(id: &str, why: &str) -> Option<Bytes> {
+    // What taskgate has written can be read.
+    Message::parse(cancelled(id, why)).ok().and_then(|torn_down| tagged(&torn_down, id))
+}
+
+fn closure(id: &str, facts: &ServerFacts) -> Bytes {
+    let meta = format!(r#"{{"{SUBSCRIPTION_ID}":{id},"{SERVER_INFO}":{}}}"#, facts.server_info);
+    result_response(id, &format!(r#"{{"resultType":"complete","_meta":{meta}}}"#))
 }
 
 /// Returns a change with the id of the subscription.

@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, acknowledgement, tagged, tear_down, tell_torn_down},
+    listen::{Filter, acknowledgement, may_expire, tagged, tear_down, tell_torn_down},
     onward::{Sent, Whose, call_options},
     passing::status_of,
     pieces::{PieceWriter, pieces},
@@ -160,6 +160,7 @@ impl Subscription {
             parts.push(("taskIds", &list));
         }
         self.to.tell(acknowledgement(&self.meta(), &object(parts.into_iter()))).await;
+        may_expire(&self.request, &self.to, &self.lease.pooled.facts);
     }
 
     /// Passes on what the server tells.

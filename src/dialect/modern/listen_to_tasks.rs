@@ -6,7 +6,7 @@ use futures_util::{StreamExt, stream::FuturesUnordered};
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
-    listen::{Filter, acknowledgement, tear_down},
+    listen::{Filter, acknowledgement, may_expire, tear_down},
     onward::Whose,
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
@@ -59,6 +59,7 @@ impl Modern {
         let filter = Filter::of_tasks(watched.iter().map(|watched| watched.task).collect());
         let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, request.id);
         to.tell(acknowledgement(&meta, &filter.to_raw())).await;
+        may_expire(&request, &to, &ServerFacts::own());
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
         loop {
             let run = !watched.is_empty();

@@ -3,7 +3,7 @@
 use std::{
     future::poll_fn,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -47,6 +47,8 @@ pub struct Pieces {
     shared: Arc<Shared>,
     /// A notification that was taken before the answer was known to be a stream.
     first: Option<Message>,
+    /// How many of its last words are out.
+    said: usize,
 }
 
 /// What both ends have of an answer.
@@ -57,13 +59,15 @@ struct Shared {
     left: AtomicBool,
     /// The writer, while it waits for the client to leave.
     writer: AtomicWaker,
+    /// What ends the answer where its client may hear nothing more.
+    last_words: OnceLock<Vec<Bytes>>,
 }
 
 /// Returns where the parts of an answer go in, and where they come out.
 pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (PieceWriter, Pieces) {
     let (left, writer) = (AtomicBool::new(false), AtomicWaker::new());
-    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer });
-    let pieces = Pieces { shared: Arc::clone(&shared), first: None };
+    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer, last_words: OnceLock::new() });
+    let pieces = Pieces { shared: Arc::clone(&shared), first: None, said: 0 };
     (PieceWriter { shared, observer: Arc::clone(observer) }, pieces)
 }
 
@@ -105,6 +109,11 @@ impl PieceWriter {
             () = self.shared.outbox.emptied() => {}
             () = self.left() => {}
         }
+    }
+
+    /// Sets what ends the answer where its client may hear nothing more, as it has not proved any longer who it is.
+    pub(super) fn set_last_words(&self, documents: Vec<Bytes>) {
+        let _ = self.shared.last_words.set(documents);
     }
 
     /// Sends the response.
@@ -160,6 +169,13 @@ impl Drop for Pieces {
 }
 
 impl Pieces {
+    /// Returns the next document that ends the answer where its client may hear nothing more; `None` behind the last one.
+    pub fn last_word(&mut self) -> Option<Bytes> {
+        let document = self.shared.last_words.get()?.get(self.said)?.clone();
+        self.said += 1;
+        Some(document)
+    }
+
     /// Waits until it is known whether the answer is one document or a stream.
     ///
     /// # Errors

@@ -62,7 +62,8 @@ impl Events {
     /// Returns the next piece of the stream.
     pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         if !self.pass.is_live() {
-            return Poll::Ready(None);
+            let EventSource::Request(pieces) = &mut self.source else { return Poll::Ready(None) };
+            return Poll::Ready(pieces.last_word().map(|document| encode(&document, None)));
         }
         let next = match &mut self.source {
             EventSource::Session(connection, _) => connection.poll_next(cx),
