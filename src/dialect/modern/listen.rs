@@ -196,6 +196,23 @@ impl Filter {
         lists.chain(updates).filter_map(|change| Message::parse(change.into()).ok()).collect()
     }
 
+    /// Returns whether it has a member of that key, so that it can be acknowledged.
+    pub(super) fn names(&self, key: &str) -> bool {
+        match key {
+            "toolsListChanged" => self.tools,
+            "promptsListChanged" => self.prompts,
+            "resourcesListChanged" => self.resources,
+            "resourceSubscriptions" => !self.uris.is_empty(),
+            _ => self.more > 0,
+        }
+    }
+
+    /// Returns whether it wants to hear what a server tells that knows other extensions, too.
+    pub(super) fn wants_of_modern(&self, told: &Message) -> bool {
+        let is_of_extension = matches!(told.method(), Method::OtherNotification | Method::Other);
+        self.wants(told) || is_of_extension && self.more > 0
+    }
+
     fn wants(&self, change: &Message) -> bool {
         match change.method() {
             Method::ToolsListChanged => self.tools,

@@ -1,7 +1,7 @@
 //! `subscriptions/listen` to a server that is modern itself: it goes up, and what the server tells comes back under the
 //! client's id. taskgate tells of its own tasks in between.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
@@ -37,6 +37,10 @@ struct Subscription {
     call: Call,
     /// The tasks of taskgate that the client hears of.
     tasks: Vec<TaskId>,
+    /// Those of the server.
+    theirs: HashSet<String>,
+    /// What else it hears of.
+    filter: Filter,
     /// Who else tells of tasks.
     whose: Whose,
     to: PieceWriter,
@@ -69,7 +73,7 @@ impl Modern {
         };
         self.may_begin(&watched)?;
         let tasks: Vec<_> = watched.iter().map(|watched| watched.task).collect();
-        let Some(message) = without_tasks(&request.message, whose, &tasks)? else {
+        let Some((message, theirs)) = without_tasks(&request.message, whose, &tasks)? else {
             return self.listen_to_tasks(request, open, watched).await;
         };
         let lease = self.lease(&request, false).await?;
@@ -80,7 +84,7 @@ impl Modern {
         let call = lease.guard.get().call(&message, headers, options)?;
         let (to, from) = pieces(&self.capacity, &self.observer);
         let modern = Arc::clone(self);
-        let subscription = Subscription { modern, request, lease, call, tasks, whose, to, _open: open };
+        let subscription = Subscription { modern, request, lease, call, tasks, theirs, filter, whose, to, _open: open };
         tokio::spawn(subscription.run(watched));
         from.answer().await
     }
@@ -154,7 +158,7 @@ impl Subscription {
         let theirs = theirs.and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
         let theirs = theirs.filter(|list| !list.trim().is_empty()).map(str::to_owned);
         let named: Vec<_> = theirs.into_iter().chain(tasks).collect();
-        let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds").collect();
+        let mut parts: Vec<_> = members.iter().filter(|(key, _)| *key != "taskIds" && self.filter.names(key)).collect();
         let list = format!("[{}]", named.join(","));
         if !named.is_empty() {
             parts.push(("taskIds", &list));
@@ -179,7 +183,12 @@ impl Subscription {
             // ends the subscription, the link has taken.
             return;
         }
-        if message.method_name() == "notifications/tasks" && !self.is_of_server(&message) {
+        let is_wanted = match &*message.method_name() {
+            "notifications/tasks" => self.is_of_server(&message),
+            // "MUST NOT send notification types the client has not explicitly requested", whatever the server does.
+            _ => self.filter.wants_of_modern(&message),
+        };
+        if !is_wanted {
             return;
         }
         if let Some(tagged) = tagged(&message, &self.request.id) {
@@ -190,8 +199,8 @@ impl Subscription {
     /// Returns whether the server may tell of the task in a notification.
     fn is_of_server(&self, status: &Message) -> bool {
         let params = status.params().and_then(|params| Members::parse(params).ok());
-        let id = params.and_then(|params| params.text("taskId").and_then(|id| ids::parse(&id)));
-        self.whose != Whose::Ours && id.is_none_or(|id| !self.tasks.contains(&id))
+        let id = params.and_then(|params| params.text("taskId").map(Cow::into_owned));
+        id.is_some_and(|id| self.theirs.contains(&id))
     }
 
     /// Goes on without the server, which knows no subscriptions, and tells of the tasks of taskgate. Without
@@ -247,8 +256,13 @@ async fn told(call: &mut Call) -> Told {
     }
 }
 
-/// Returns the request without the tasks that taskgate tells of; `None` where nothing else is wanted.
-fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Option<Message>, RpcError> {
+/// Returns the request without the tasks that taskgate tells of, and those that are left; `None` where nothing else is
+/// wanted.
+fn without_tasks(
+    request: &Message,
+    whose: Whose,
+    ours: &[TaskId],
+) -> Result<Option<(Message, HashSet<String>)>, RpcError> {
     let params = request.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
     let wanted = params
         .as_ref()
@@ -257,14 +271,14 @@ fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Opt
         .map_err(RpcError::bad_params)?
         .flatten();
     let Some((wanted, raw)) = wanted.as_ref().and_then(|wanted| Some((wanted, wanted.get("taskIds")?))) else {
-        return Ok(Some(request.clone()));
+        return Ok(Some((request.clone(), HashSet::new())));
     };
     let named: Vec<String> = serde_json::from_str(raw).map_err(RpcError::bad_params)?;
     let ours: HashSet<_> = ours.iter().collect();
     let theirs: Vec<_> = match whose {
         Whose::Ours => Vec::new(),
         Whose::Theirs | Whose::Both => {
-            named.iter().filter(|id| ids::parse(id).is_none_or(|id| !ours.contains(&id))).collect()
+            named.into_iter().filter(|id| ids::parse(id).is_none_or(|id| !ours.contains(&id))).collect()
         }
     };
     let mut edits = Edits::of(request.bytes());
@@ -277,5 +291,5 @@ fn without_tasks(request: &Message, whose: Whose, ours: &[TaskId]) -> Result<Opt
         edits.set(wanted, "taskIds", &serde_json::json!(theirs).to_string());
     }
     let message = Message::parse(edits.apply().into_bytes()).map_err(RpcError::bad_params)?;
-    Ok(Some(message))
+    Ok(Some((message, theirs.into_iter().collect())))
 }

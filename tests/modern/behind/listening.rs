@@ -215,3 +215,33 @@ async fn a_subscription_is_acknowledged_first_also_where_what_the_server_says_of
     slow.result(r#"{"resultType":"complete","content":[]}"#);
     assert_eq!(stream.message().await["params"]["taskId"], task);
 }
+
+#[tokio::test]
+async fn a_subscription_tells_nothing_that_its_client_has_not_asked_for_whatever_the_server_does() {
+    let capabilities = json!({ "tools": {}, "extensions": { TASKS: {} } });
+    let upstream = Upstream::modern(capabilities).await;
+    let gate = Gate::with(&upstream, "[tasks]\nnative = \"keep\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let wanted = json!({ "toolsListChanged": true, "resourceSubscriptions": ["file:///a"], "taskIds": ["theirs"] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": wanted }));
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    let mut honoured = wanted.clone();
+    honoured["promptsListChanged"] = json!(true);
+    notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": honoured })).await;
+    assert_eq!(stream.message().await["params"]["notifications"], wanted);
+    for (method, params) in [
+        ("notifications/prompts/list_changed", json!({})),
+        ("notifications/resources/list_changed", json!({})),
+        ("notifications/resources/updated", json!({ "uri": "file:///b" })),
+        ("notifications/message", json!({ "level": "error", "data": "x" })),
+        ("notifications/com.example/own", json!({})),
+        ("notifications/tasks", json!({ "taskId": "another", "status": "working" })),
+        ("notifications/tasks", json!({ "status": "working" })),
+        ("notifications/tasks", json!({ "taskId": "theirs", "status": "working" })),
+    ] {
+        notify(&theirs, method, params).await;
+    }
+    assert_eq!(stream.message().await["params"]["taskId"], "theirs");
+    notify(&theirs, "notifications/resources/updated", json!({ "uri": "file:///a" })).await;
+    assert_eq!(stream.message().await["params"]["uri"], "file:///a");
+}
