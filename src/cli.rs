@@ -133,7 +133,7 @@ struct UpstreamArgs {
     upstream: Option<Target>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// File to keep tasks in, so that they outlive this process; without it they are kept in memory
+    /// File to keep tasks in, so that they outlive this process (with `stdio` those of a session do not); without it they are kept in memory
     #[arg(long, env = "TASKGATE_STORE", value_name = "FILE")]
     store: Option<PathBuf>,
     /// Command that starts a stdio MCP server

@@ -235,13 +235,20 @@ impl Signals {
         log: &Log,
         start: impl Future<Output = Result<T, E>>,
     ) -> Result<T, ExitCode> {
+        let error = tokio::select! {
+            started = start => match started {
+                Ok(started) => return Ok(started),
+                Err(error) => format!("taskgate: {error}"),
+            },
+            () = self.first() => return Err(ExitCode::SUCCESS),
+        };
+        let log = log.clone();
         tokio::select! {
-            started = start => started.map_err(|error| {
-                log.say(&format!("taskgate: {error}"));
-                ExitCode::FAILURE
-            }),
-            () = self.first() => Err(ExitCode::SUCCESS),
+            _ = tokio::task::spawn_blocking(move || log.say(&error)) => {}
+            // Nobody may be reading.
+            _ = self.next() => {}
         }
+        Err(ExitCode::FAILURE)
     }
 
     /// Cancels `stop` at the first signal, and returns at the second.

@@ -114,7 +114,7 @@ async fn connect(gate: &Gate, sent: &str) -> TcpStream {
 }
 
 #[tokio::test]
-async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_longer_than_ten_seconds() {
+async fn of_the_admin_port_64_connections_are_served_at_once_and_those_without_a_request_end_after_a_second() {
     let (_upstream, gate) = observed("").await;
     let begun = Instant::now();
     let mut silent = Vec::new();
@@ -126,13 +126,13 @@ async fn of_the_admin_port_64_connections_are_served_at_once_and_none_lasts_long
     let mut answer = String::new();
     soon(late.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(begun.elapsed() >= Duration::from_secs(10), "it waits for one of the others to end");
+    let waited = begun.elapsed();
+    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(10), "{waited:?}");
     for mut stream in silent {
         let mut rest = Vec::new();
         // It may be reset.
         let _ = soon(stream.read_to_end(&mut rest)).await;
     }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The URLs of servers: what may be one, which is taskgate's own, and how it is shown.
 
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use http::Uri;
 
@@ -51,7 +51,7 @@ pub fn text_without_secrets(text: &str) -> String {
     let path = path.find(['?', '#']).map_or_else(|| path.to_owned(), |at| format!("{}…", &path[..=at]));
     let (user, host) = authority.rsplit_once('@').map_or(("", authority), |(_, host)| ("…@", host));
     // A password with one of these characters in it is cut in two.
-    if user.is_empty() && rest.contains('@') && host.contains(':') {
+    if user.is_empty() && rest.rsplit_once('@').is_some_and(|(before, _)| before.contains(':')) {
         return format!("{scheme}…");
     }
     format!("{scheme}{user}{host}{path}")
@@ -76,9 +76,18 @@ pub(super) fn not_own(url: &Uri, here: &Server) -> Result<(), String> {
     Err(format!("{url} is where taskgate itself listens ({}), so that it would call itself without end", here.listen))
 }
 
-/// Returns whether an address is one of this machine, which is to whom the system lets it be given.
+/// Returns whether an address is one of this machine: the system gives a socket no other, unless `ip_nonlocal_bind` has
+/// it give any. Then only loopback is known to be.
 fn is_of_this_machine(ip: IpAddr) -> bool {
-    ip.is_loopback() || (!ip.is_multicast() && UdpSocket::bind((ip, 0)).is_ok())
+    ip.is_loopback() || (!ip.is_multicast() && can_bind(ip) && !NOWHERE.into_iter().any(can_bind))
+}
+
+/// Addresses for documentation, which no machine has (RFC 5737, RFC 3849).
+const NOWHERE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+
+fn can_bind(ip: IpAddr) -> bool {
+    UdpSocket::bind((ip, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -108,6 +117,9 @@ mod tests {
             ("http://ann:sec/ret@h", "http://…"),
             ("http://ann:sec?ret@h", "http://…"),
             ("http://ann:sec#ret@h", "http://…"),
+            ("http:///ann:secret@h", "http://…"),
+            ("https//ann:secret@h/mcp", "…"),
+            ("/ann:secret@h/x", "…"),
             ("http://h/@scope/ä", "http://h/@scope/ä"),
             ("here", "here"),
         ] {
@@ -134,12 +146,14 @@ mod tests {
         ] {
             assert_eq!(refused(listen, url), own, "{url} at {listen}");
         }
-        // Sends nothing: it has the system choose the interface.
+        // Sends nothing: it has the system choose the interface, if there is one.
         let routed = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
             socket.connect("192.0.2.1:9")?;
             socket.local_addr()
         });
-        if let Ok(address) = routed {
+        if let Ok(address) = routed
+            && !can_bind(NOWHERE[0])
+        {
             assert!(refused("0.0.0.0:80", &format!("http://{}/mcp", address.ip())));
         }
     }

@@ -158,6 +158,7 @@ mod tests {
         assert!(stored("/proc/version/tasks.db")[0].contains("store.path: /proc/version/tasks.db"));
         assert_eq!(stored(&folder.path().join("new/tasks.db").to_string_lossy()), Vec::<String>::new());
     }
+
     #[test]
     fn a_file_of_keys_without_a_key_is_named() {
         let file = tempfile::NamedTempFile::new().expect("a file");

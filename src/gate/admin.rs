@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{net::TcpListener, sync::Semaphore};
 
 use super::http::accept;
@@ -21,7 +21,9 @@ use crate::{disk::Disk, observe::Observer};
 
 /// How many connections there are at once.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a connection lasts: its one request, and the reading of the answer.
+/// How long a connection has for the head of its one request: those that send nothing must not hold up probes.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection lasts, until its client has read the answer.
 const LASTS: Duration = Duration::from_secs(10);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -40,7 +42,7 @@ impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self, listener: TcpListener) {
         let (admin, room) = (Arc::new(self), Arc::new(Semaphore::new(MAX_CONNECTIONS)));
-        // Connections for which there is no room yet wait where they take no descriptor from those of clients.
+        // Further connections wait in the backlog, where they take no descriptor.
         while let Ok(permit) = Arc::clone(&room).acquire_owned().await {
             let (stream, _) = accept(&listener, || false).await;
             let admin = Arc::clone(&admin);
@@ -48,7 +50,11 @@ impl Admin {
                 let response = admin.answer(&request);
                 async move { Ok::<_, Infallible>(response) }
             });
-            let connection = http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+            let connection = http1::Builder::new()
+                .keep_alive(false)
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service);
             tokio::spawn(async move {
                 let _ = tokio::time::timeout(LASTS, connection).await;
                 drop(permit);

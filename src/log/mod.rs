@@ -1,5 +1,5 @@
 //! The log on stderr: each event is one line, whatever text from clients is in it. Logging waits for no reader, and no
-//! kind of event fills the log alone. What is said before anything runs, and by commands that only read, does wait.
+//! kind of event fills the log alone. Reports do wait: those of `check`, `store` and `man`, and why a start fails.
 
 mod filter;
 mod limit;

@@ -35,7 +35,7 @@ pub struct Streams {
     pub(super) table: Mutex<StreamTable>,
     /// Stands in every event id, so that an id of another session is recognised.
     pub(super) session: u32,
-    /// Whether an earlier process had the session: under another number, so that its ids are recognised too.
+    /// Whether an earlier process had the session. Its event ids have another number than `session`.
     pub(super) restored: bool,
     /// Bounds the bytes of events that are kept, for each stream and in all. The newest event of a stream is always
     /// kept.
@@ -111,7 +111,7 @@ impl Streams {
         Self::create(capacity, max, primes, false)
     }
 
-    /// Does so for a session that an earlier process had.
+    /// Returns the table of a session that an earlier process had.
     #[must_use]
     pub fn restored(capacity: &Arc<Capacity>, max: usize, primes: bool) -> Arc<Self> {
         Self::create(capacity, max, primes, true)

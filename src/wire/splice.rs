@@ -17,7 +17,8 @@ const SHARE_FROM: usize = 16 * 1024;
 pub struct Edits<'a> {
     source: &'a Bytes,
     texts: Vec<Edit<'a>>,
-    /// The objects that lose or gain members. What becomes of their commas is known when all of that is.
+    /// The objects that lose or gain members, in the order of the source. What becomes of their commas is known when all
+    /// of that is.
     objects: Vec<Object<'a>>,
 }
 
@@ -91,11 +92,10 @@ impl<'a> Edits<'a> {
     /// Returns what a raw object of the source loses and gains.
     fn object(&mut self, raw: &str) -> &mut Object<'a> {
         let at = span(self.source, raw).start;
-        let known = self.objects.iter().position(|object| object.at == at);
-        let number = known.unwrap_or_else(|| {
+        let number = self.objects.binary_search_by_key(&at, |object| object.at).unwrap_or_else(|number| {
             let is_empty = raw[1..].trim_ascii_start().starts_with('}');
-            self.objects.push(Object { at, is_empty, removed: Vec::new(), added: Vec::new() });
-            self.objects.len() - 1
+            self.objects.insert(number, Object { at, is_empty, removed: Vec::new(), added: Vec::new() });
+            number
         });
         &mut self.objects[number]
     }

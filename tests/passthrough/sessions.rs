@@ -141,7 +141,22 @@ async fn a_server_that_says_with_400_that_it_does_not_know_the_session_has_forgo
     upstream.held("slow").await.status(400, &[("content-type", "application/json")], &body);
     assert_eq!(soon(asking).await.unwrap().status, 404);
     assert_eq!(client.answer("ping", json!({})).await.status, 404);
-    may_have_run(&soon(running).await.unwrap());
+    let error = soon(running).await.unwrap().json()["error"].clone();
+    assert!(error["message"].as_str().unwrap().contains("its session has ended"), "{error}");
+}
+
+#[tokio::test]
+async fn a_task_goes_on_whose_server_may_have_said_with_400_that_it_does_not_know_the_session() {
+    let (upstream, _gate, client) = house(Upstream::json()).await;
+    upstream.hold("slow");
+    let id = client.create_id("slow").await;
+    let running = upstream.held("slow").await;
+    let asking = client.clone();
+    let asking = tokio::spawn(async move { asking.answer("tools/call", json!({ "name": "slow" })).await });
+    upstream.held("slow").await.status(400, &[("content-type", "text/plain")], "Invalid session ID");
+    assert_eq!(soon(asking).await.unwrap().status, 404);
+    running.result(r#"{"content":[]}"#);
+    client.until(&id, "completed").await;
 }
 
 /// An answer that no client takes for that to a call that was not run.

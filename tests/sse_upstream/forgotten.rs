@@ -95,20 +95,32 @@ async fn a_task_whose_answer_is_refused_fails_and_says_why() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_refused_so_ends_the_calls_that_wait_and_sends_the_client_to_a_new_session() {
-    for refusal in REFUSALS {
-        let (server, gate, client) = all().await;
-        let plain = client.stream("tools/call", json!({ "name": "slow" }));
-        let id = client.create_id("slow-task").await;
-        server.message("slow").await;
-        server.message("slow-task").await;
-        server.become_one_that(forgetting(refusal));
+async fn a_request_that_is_refused_with_404_ends_the_calls_that_wait_and_sends_the_client_to_a_new_session() {
+    let (server, gate, client) = all().await;
+    let plain = client.stream("tools/call", json!({ "name": "slow" }));
+    let id = client.create_id("slow-task").await;
+    server.message("slow").await;
+    server.message("slow-task").await;
+    server.become_one_that(forgetting(REFUSALS[0]));
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    may_have_run(&plain.last().await);
+    let task = client.until(&id, "failed").await;
+    assert!(task["statusMessage"].as_str().unwrap().contains("has ended the session"), "{task}");
+    server.become_one_that(SseOptions::default());
+    assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
+    assert_eq!((server.count("slow"), server.count("slow-task")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_request_that_is_refused_with_400_sends_the_client_to_a_new_session_and_leaves_tasks_alone() {
+    let (server, gate, client) = all().await;
+    let id = client.create_id("slow").await;
+    server.message("slow").await;
+    server.become_one_that(forgetting(REFUSALS[1]));
+    for _ in 0..2 {
         assert_eq!(client.answer("ping", json!({})).await.status, 404);
-        may_have_run(&plain.last().await);
-        let task = client.until(&id, "failed").await;
-        assert!(task["statusMessage"].as_str().unwrap().contains("has ended the session"), "{task}");
-        server.become_one_that(SseOptions::default());
-        assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
-        assert_eq!((server.count("slow"), server.count("slow-task")), (1, 1));
     }
+    assert_eq!(client.get(&id).await["status"], "working");
+    server.become_one_that(SseOptions::default());
+    assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
 }

@@ -307,7 +307,7 @@ pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &Serve
     to.respond(StatusCode::OK, closure(&request.id, facts).into());
 }
 
-/// Says how a subscription ends whose client proves no longer who it is.
+/// Sets what ends the subscription when its client's token or certificate expires.
 pub(super) fn may_expire(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
     let id = &request.id;
     let cancelled = torn_down(id, "the token or the certificate of the subscription is not valid any more");

@@ -1,6 +1,6 @@
 //! What in the schema of a tool makes clients repeat arguments in headers (revision 2026-07-28, "Streamable HTTP",
 //! section "Custom Headers from Tool Parameters"). A server has to compare such headers with the body ("Server
-//! Validation"); one that does not is shown to ask for none.
+//! Validation"); where it does not, the client sees a schema that asks for none.
 
 use serde_json::value::RawValue;
 
@@ -38,8 +38,8 @@ pub(super) fn remove<'a>(edits: &mut Edits<'a>, tool: &Listed<'a>) -> Result<(),
     Ok(())
 }
 
-/// Returns the response with a list of tools that ask for no headers, under the raw `id`; `None` if that is what they
-/// do.
+/// Returns the response with a list of tools that ask for no headers, under the raw `id`; `None` if they ask for none
+/// already.
 ///
 /// # Errors
 /// A sentence saying why the list cannot be read.

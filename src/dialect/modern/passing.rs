@@ -187,34 +187,33 @@ impl Run {
     }
 }
 
-/// Returns a response whose result does not say that it is complete, and has to; `None` for any other, which passes as it
-/// is.
+/// Returns the response with `resultType` `complete` where its result has no type; `None` where it passes unchanged.
 ///
 /// # Errors
 /// A sentence saying why the client must not get a result of that type.
 fn typed(response: &Message, request: &ClientRequest, generation: Generation) -> Result<Option<Message>, String> {
     static TYPE: Needle = Needle::new("resultType");
-    static OTHERS: [Needle; 2] = [Needle::new("\"input_required\""), Needle::new("\"task\"")];
     let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(None) };
-    if !may_have(raw, [&TYPE]) {
+    let result = if may_have(raw, [&TYPE]) { Some(Members::parse(raw)?) } else { None };
+    let Some(result) = result.filter(|result| result.get("resultType").is_some()) else {
         // A client has to read it so ("Result").
         let mut edits = Edits::of(response.bytes());
         translate::complete(&mut edits, raw);
         return Message::parse(edits.apply().into_bytes()).map(Some).map_err(|why| why.to_string());
-    }
+    };
     let may_ask = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
     let is_call = request.method == Method::ToolsCall;
     let may_be_task = is_call && request.meta.tasks && request.whose(generation) != Whose::Ours;
-    if may_be_task || !may_have(raw, OTHERS.each_ref()) {
-        return Ok(None);
-    }
-    match Members::parse(raw)?.text("resultType").as_deref() {
+    match result.text("resultType").as_deref() {
         Some("input_required") if !may_ask => {
             Err("it asks for input, and only tools/call, prompts/get and resources/read may".to_owned())
         }
         Some("task") if !is_call => Err("it is a task, and only tools/call may be answered with one".to_owned()),
-        Some("task") => Err("it is a task, and the server was not told that its client knows tasks".to_owned()),
-        _ => Ok(None),
+        Some("task") if !may_be_task => {
+            Err("it is a task, and the server was not told that its client knows tasks".to_owned())
+        }
+        Some(_) => Ok(None),
+        None => Err("its resultType is no text".to_owned()),
     }
 }
 

@@ -59,7 +59,7 @@ struct Shared {
     left: AtomicBool,
     /// The writer, while it waits for the client to leave.
     writer: AtomicWaker,
-    /// What ends the answer where its client may hear nothing more.
+    /// The documents that end the answer once its client's token or certificate has expired.
     last_words: OnceLock<Vec<Bytes>>,
 }
 
@@ -111,7 +111,7 @@ impl PieceWriter {
         }
     }
 
-    /// Sets what ends the answer where its client may hear nothing more, as it has not proved any longer who it is.
+    /// Sets the documents that end the answer when its client's token or certificate has expired.
     pub(super) fn set_last_words(&self, documents: Vec<Bytes>) {
         let _ = self.shared.last_words.set(documents);
     }
@@ -169,7 +169,7 @@ impl Drop for Pieces {
 }
 
 impl Pieces {
-    /// Returns the next document that ends the answer where its client may hear nothing more; `None` behind the last one.
+    /// Returns the next of the last words; `None` after the last one.
     pub fn last_word(&mut self) -> Option<Bytes> {
         let document = self.shared.last_words.get()?.get(self.said)?.clone();
         self.said += 1;

@@ -98,8 +98,7 @@ impl Run {
     }
 
     /// Returns whether the client hears what the server says: log messages as severe as it has asked for with this
-    /// request, and everything else of a modern server. A log message without a level that can be read is as severe as
-    /// none that it may have asked for.
+    /// request, and everything else of a modern server. It gets no log message whose level cannot be read.
     fn hears(&self, message: &Message) -> bool {
         if message.method() != Method::LogMessage {
             return self.passes();

@@ -290,7 +290,7 @@ impl Passing {
                 if unrun {
                     return Err(refusal.answering(Some(&self.id)));
                 }
-                // A client that began anew would repeat a call that the server may have run.
+                // 404 would have the client begin anew and repeat a call that may have run.
                 let (observer, who) = (&self.dispatcher.observer, Some(&*self.who));
                 Ok(Whole::failed(observer, &self.upstream, who, &self.id, Failure::SessionLost).into())
             }

@@ -34,7 +34,7 @@ impl Endpoint {
         let onward = onward(&session.caller.upstream, headers)?;
         let lost = session.is_lost();
         let resumed = match id.map(|id| session.streams().resume(&id)) {
-            // SDKs try twice with the old id, and then never again: so they get a fresh stream for it.
+            // SDKs give up after one or two more tries with the old id, so they get a fresh stream.
             None | Some(Err(NotResumed::OfEarlierProcess)) => None,
             Some(resumed) => Some(resumed.map_err(|why| {
                 let refusal = match why {

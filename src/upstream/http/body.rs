@@ -20,6 +20,8 @@ use crate::{
 
 /// How much is read of a body that answers no request, in bytes.
 pub(super) const MAX_UNASKED: usize = 64 * 1024;
+/// The largest body of an HTTP error that is read, in bytes: it may have a JSON-RPC error, and no result.
+pub(super) const MAX_ERROR: usize = 1024 * 1024;
 
 /// Returns the media type without parameters; empty if there is none.
 pub(super) fn media_type(headers: &HeaderMap) -> &str {

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     AnswerBody, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
-    body::{MAX_UNASKED, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
+    body::{MAX_ERROR, MAX_UNASKED, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     session_id,
     sse::SseLink,
 };
@@ -255,7 +255,7 @@ impl HttpSession {
         let Outgoing { number, message, headers, max_answer, relay } = outgoing;
         let response = self.post(message, headers.clone()).await?;
         if !response.status().is_success() {
-            let failure = Box::pin(self.refusal_of_request(response, max_answer)).await;
+            let failure = Box::pin(self.refusal_of_request(response, max_answer.min(MAX_ERROR))).await;
             if matches!(failure, Failure::SessionLost) {
                 self.inbound.exchanges.note_refused(number);
             }

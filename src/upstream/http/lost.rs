@@ -14,19 +14,20 @@ use crate::{
 const UNKNOWN: [&str; 10] = [
     "no valid session",
     "invalid session",
+    "invalid or missing session",
     "unknown session",
-    "missing session",
-    "session id",
+    "missing session id",
     "session not found",
     "no session found",
     "no such session",
     // Over HTTP+SSE.
-    "no transport found for session",
+    "no transport found for sessionid",
     // A server with one transport, which has begun anew.
     "server not initialized",
 ];
-/// The longest text that is looked at for that, in bytes.
+/// The longest text that is looked at for that, in bytes; and the longest body, with what is around the text.
 const MAX_TEXT: usize = 256;
+const MAX_BODY: usize = 4 * MAX_TEXT;
 
 impl HttpSession {
     /// Returns the failure that an HTTP error status stands for, with at most `limit` bytes of its body.
@@ -34,12 +35,6 @@ impl HttpSession {
         if response.status() != StatusCode::NOT_FOUND || self.session().is_none() {
             return self.server.refusal(response, limit).await;
         }
-        self.lose();
-        Failure::SessionLost
-    }
-
-    /// Ends the session, which the server has forgotten, and the calls in it.
-    fn lose(&self) {
         self.lost.cancel();
         if self.inbound.pooled {
             // Other clients' calls run in it too: a stream that has begun says itself how it ends.
@@ -47,21 +42,18 @@ impl HttpSession {
         } else {
             self.inbound.exchanges.abandon_all(&Failure::SessionLost);
         }
+        Failure::SessionLost
     }
 
     /// Returns the failure that an HTTP error status stands for, as the answer to a request or to a stream that was open
-    /// before. Many servers give these status 400 when they have forgotten the session. That is only likely, so the calls
-    /// of other clients in it go on.
+    /// before. Many servers give these status 400 when they have forgotten the session. That is only likely, so it ends
+    /// no other call.
     pub(super) async fn refusal_of_request(&self, response: Response<AnswerBody>, limit: usize) -> Failure {
         let failure = self.refusal(response, limit).await;
         if self.session().is_none() || !speaks_of_no_session(&failure) {
             return failure;
         }
-        if self.inbound.pooled {
-            self.lost.cancel();
-        } else {
-            self.lose();
-        }
+        self.lost.cancel();
         Failure::SessionLost
     }
 }
@@ -70,7 +62,7 @@ impl HttpSession {
 /// answers no request.
 pub(super) fn speaks_of_no_session(failure: &Failure) -> bool {
     let Failure::Http(error) = failure else { return false };
-    if error.status != StatusCode::BAD_REQUEST {
+    if error.status != StatusCode::BAD_REQUEST || error.body.len() > MAX_BODY {
         return false;
     }
     let why = match Message::parse(error.body.clone()) {
@@ -85,7 +77,9 @@ pub(super) fn speaks_of_no_session(failure: &Failure) -> bool {
         Err(_) => std::str::from_utf8(&error.body).ok().map(str::to_owned),
     };
     let Some(why) = why.filter(|why| why.len() <= MAX_TEXT).map(|why| why.to_ascii_lowercase()) else { return false };
-    UNKNOWN.iter().any(|words| why.contains(words))
+    // Whole words: an argument may be called "session identifier".
+    let follows = |end: usize| why[end..].starts_with(char::is_alphanumeric);
+    UNKNOWN.iter().any(|words| why.match_indices(words).any(|(at, _)| !follows(at + words.len())))
 }
 
 #[cfg(test)]
@@ -107,6 +101,9 @@ mod tests {
         assert!(speaks(400, "Bad Request: No valid session ID provided".to_owned()));
         assert!(speaks(400, "Invalid or missing session ID".to_owned()));
         assert!(!speaks(400, "Missing argument: session_name".to_owned()));
+        assert!(!speaks(400, "Missing session identifier argument".to_owned()));
+        assert!(!says(400, "null", "Invalid params: the argument 'session id' is required"));
+        assert!(!speaks(400, format!("Unknown session{}", " ".repeat(MAX_BODY))));
         assert!(!speaks(400, r#"{"id":7,"error":{"message":"Invalid session ID"}}"#.to_owned()), "it may have run");
         assert!(!says(400, "null", "The session was closed"), "the request may have run");
         assert!(says(400, "null", "Bad Request: No valid session ID provided"));

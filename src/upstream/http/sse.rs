@@ -177,8 +177,8 @@ impl SseSession {
                 return Err(failure);
             }
             self.lost.cancel();
-            // Status 400 may mean something else, and other clients' calls may run here.
-            if is_unknown || !self.inbound.pooled {
+            // Status 400 may mean something else.
+            if is_unknown {
                 // The stream may stay open for ever, and no answer comes there any more.
                 self.inbound.exchanges.abandon_all(&Failure::SessionLost);
             }

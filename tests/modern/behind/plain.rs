@@ -113,13 +113,19 @@ async fn a_log_message_reaches_no_request_that_names_no_level_or_a_more_severe_o
 async fn a_result_without_a_type_is_complete() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::before(&upstream).await;
-    for method in ["tools/call", "tools/list", "com.example/own"] {
+    for (method, result) in [
+        ("tools/call", r#"{"content":[]}"#),
+        ("tools/call", r#"{"content":[{"type":"text","text":"the resultType of it"}]}"#),
+        ("tools/call", r#"{"content":[],"structuredContent":{"resultType":"widget"}}"#),
+        ("tools/call", r#"{"content":[{"type":"text","text":"caf\u00e9"}]}"#),
+        ("tools/list", r#"{"tools":[]}"#),
+        ("com.example/own", "{}"),
+    ] {
         upstream.hold(method);
         let client = Modern::plain(&gate.url);
         let asking = tokio::spawn(async move { client.result(method, json!({ "name": "slow" })).await });
-        let held = upstream.held(if method == "tools/call" { "slow" } else { method }).await;
-        held.result(r#"{"tools":[],"content":[]}"#);
-        assert_eq!(soon(asking).await.unwrap()["resultType"], "complete", "{method}");
+        upstream.held(if method == "tools/call" { "slow" } else { method }).await.result(result);
+        assert_eq!(soon(asking).await.unwrap()["resultType"], "complete", "{method} {result}");
     }
 }
 
@@ -137,6 +143,7 @@ async fn a_result_of_a_type_that_a_request_must_not_have_is_a_bad_answer() {
         (&able, "com.example/own", r#"{"resultType":"input_\u0072equired","requestState":"s"}"#, "asks for input"),
         (&able, "prompts/get", task, "only tools/call"),
         (&plain, "tools/call", task, "was not told"),
+        (&able, "tools/call", r#"{"resultType":5,"content":[]}"#, "no text"),
     ] {
         upstream.hold(method);
         let client = client.clone();

@@ -45,8 +45,8 @@ impl Callers {
         callers.add(session.owner.as_ref());
     }
 
-    /// Returns whether what names no call must not reach a session: it may be about a call of another owner, and the
-    /// client of that call, or this one, has no session.
+    /// Returns whether what names no call must not reach a session: it may be about another owner's call, and one of the
+    /// two clients has no session.
     pub(super) fn keep_from(&self, session: &Inbound) -> bool {
         let owner = session.owner.as_ref();
         self.pooled.has_others_than(owner) || session.pooled && self.with_sessions.has_others_than(owner)

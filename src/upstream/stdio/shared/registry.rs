@@ -230,8 +230,10 @@ impl Registry {
             caller.sweep_at = SWEEP_FROM.max(2 * caller.calls.len());
         }
         caller.calls.insert(number, ours);
-        self.callers.add(&caller.inbound);
         let asks = caller.inbound.exchanges.may_have_asked(number);
+        if asks {
+            self.callers.add(&caller.inbound);
+        }
         self.calls.insert(ours, SharedCall { seat, number, cancelled: false, asks });
         Some(ours)
     }
