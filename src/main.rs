@@ -245,7 +245,7 @@ impl Signals {
         let log = log.clone();
         tokio::select! {
             _ = tokio::task::spawn_blocking(move || log.say(&error)) => {}
-            // Nobody may be reading.
+            // Where nobody reads stderr, a signal ends the wait.
             _ = self.next() => {}
         }
         Err(ExitCode::FAILURE)

@@ -30,7 +30,7 @@ pub(super) fn after_silence(decoder: &Decoder) -> Duration {
     pause(decoder).max(REOPEN_AFTER)
 }
 
-/// Returns the pause that [`pause`] does, longer after each fruitless attempt.
+/// Returns the pause of [`pause`], longer after each fruitless attempt.
 pub(super) fn backed_off(decoder: &Decoder, fruitless: u32) -> Duration {
     let pause = pause(decoder);
     pause.saturating_mul(1 << fruitless.min(5)).min(LONGEST.max(pause))

@@ -57,8 +57,8 @@ pub struct Lease {
     asked: Option<Arc<()>>,
     /// The session.
     pub pooled: Arc<Pooled>,
-    /// Keeps the session in use. It goes last, as it tells that the session is unused: whoever ends that one then has
-    /// its room at once.
+    /// Keeps the session in use. It is dropped last: once the session counts as unused another party may end it, and then
+    /// its room has to be free.
     pub guard: UpstreamGuard,
 }
 
@@ -260,7 +260,7 @@ mod tests {
         let (open, unused) = (Arc::default(), Arc::new(Notify::new()));
         let (owner, limits) = (Owner::anyone("/mcp".into()), PoolLimits { per_owner: 1, all: 1 });
         let room = Room::take(&open, &owner, limits).expect("the first");
-        let session = Arc::into_inner(UpstreamSession::nowhere("/mcp")).expect("nobody else has it");
+        let session = Arc::into_inner(UpstreamSession::nowhere("/mcp")).expect("the only reference");
         let (session, generation) = (Arc::new(session.notifying(&unused)), Generation::Legacy);
         let pooled = Pooled::new(session, ServerFacts::own(), generation, room, "/mcp".into(), Arc::default());
         let lease = Lease::asked(&pooled).expect("no call is in it");
