@@ -88,7 +88,7 @@ impl Engine {
         let NewTask { name, tool, ttl: requested, announced, writer, admission: _admission } = new_task;
         let Adoption { permit, since, progress, text, headers, request } = adoption;
         let tool_id = ToolId::of(&caller.upstream.id, &name);
-        let tool_name = Arc::clone(&tool_id.name);
+        let tool_name = self.tool_times.shared_name(&tool_id);
         let (lifetime, now) = (Lifetime::of(&tool, requested, false), self.ledger.clock.now());
         let task = Task {
             status_message: text.map(Arc::from),

@@ -105,7 +105,7 @@ impl Engine {
         let ToolCall { message: request, headers, modern } = call;
         let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
         let tool_id = ToolId::of(&caller.upstream.id, &name);
-        let tool_name = Arc::clone(&tool_id.name);
+        let tool_name = self.tool_times.shared_name(&tool_id);
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
         let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
         let admitted = self.turns.admit(&caller.owner, tool_id.clone(), limits, bytes);

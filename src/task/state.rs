@@ -146,13 +146,28 @@ impl End {
         }
     }
 
+    /// Returns the end that a task has got, with what its call gave.
+    pub(super) fn of(ending: Ending, raw: Bytes) -> Self {
+        match ending {
+            Ending::Result => Self::Result { raw, is_error: false },
+            Ending::ErrorResult => Self::Result { raw, is_error: true },
+            Ending::Error => Self::Error { raw },
+            Ending::Cancelled => Self::Cancelled,
+        }
+    }
+
+    /// Returns what the call gave, if it gave something.
+    pub(super) const fn raw(&self) -> Option<&Bytes> {
+        match self {
+            Self::Result { raw, .. } | Self::Error { raw } => Some(raw),
+            Self::Cancelled => None,
+        }
+    }
+
     /// Returns how many bytes it takes.
     #[must_use]
-    pub const fn bytes(&self) -> usize {
-        match self {
-            Self::Result { raw, .. } | Self::Error { raw } => raw.len(),
-            Self::Cancelled => 0,
-        }
+    pub fn bytes(&self) -> usize {
+        self.raw().map_or(0, Bytes::len)
     }
 }
 

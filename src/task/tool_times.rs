@@ -21,9 +21,16 @@ pub(super) type SharedRunTimes = Arc<Mutex<RunTimes>>;
 #[derive(Debug)]
 pub(super) struct ToolTimes {
     /// Made for the first task: an empty cache takes memory too.
-    tools: LazyLock<Cache<ToolId, SharedRunTimes>>,
+    tools: LazyLock<Cache<ToolId, KnownTool>>,
     /// Those of a tool of which nothing is known.
     unknown: SharedRunTimes,
+}
+
+/// A tool of which run times are known.
+#[derive(Clone, Debug)]
+struct KnownTool {
+    name: Arc<str>,
+    run_times: SharedRunTimes,
 }
 
 impl Default for ToolTimes {
@@ -36,7 +43,12 @@ impl Default for ToolTimes {
 impl ToolTimes {
     /// Returns the run times of a tool.
     pub(super) fn of(&self, tool: &ToolId) -> SharedRunTimes {
-        self.tools.get(tool).unwrap_or_else(|| Arc::clone(&self.unknown))
+        self.tools.get(tool).map_or_else(|| Arc::clone(&self.unknown), |known| known.run_times)
+    }
+
+    /// Returns the name of a tool, which all tasks of a known one share.
+    pub(super) fn shared_name(&self, tool: &ToolId) -> Arc<str> {
+        self.tools.get(tool).map_or_else(|| Arc::clone(&tool.name), |known| known.name)
     }
 
     /// Notes how long a call took that gave a result.
@@ -48,7 +60,7 @@ impl ToolTimes {
     /// error. So this counts for a tool that has given a result.
     pub(super) fn record_failure(&self, tool: &ToolId, took: Duration) {
         if let Some(known) = self.tools.get(tool) {
-            known.lock().record(took);
+            known.run_times.lock().record(took);
         }
     }
 
@@ -59,11 +71,12 @@ impl ToolTimes {
 
     /// Returns how long calls of a tool usually take, if that is known.
     pub(super) fn usual(&self, tool: &ToolId) -> Option<UsualTime> {
-        self.tools.get(tool)?.lock().usual()
+        self.tools.get(tool)?.run_times.lock().usual()
     }
 
     fn known(&self, tool: &ToolId) -> SharedRunTimes {
-        self.tools.get_with_by_ref(tool, SharedRunTimes::default)
+        let known = || KnownTool { name: Arc::clone(&tool.name), run_times: SharedRunTimes::default() };
+        self.tools.get_with_by_ref(tool, known).run_times
     }
 }
 
@@ -88,6 +101,15 @@ mod tests {
         }
         assert!(matches!(times.usual(&tool("real")), Some(UsualTime::About(_))));
         assert!(!times.unknown.lock().asks(), "nothing is learnt of unknown tools");
+    }
+
+    #[test]
+    fn tasks_of_a_known_tool_share_its_name() {
+        let times = ToolTimes::default();
+        let [first, second] = [tool("one"), tool("one")];
+        assert!(!Arc::ptr_eq(&times.shared_name(&second), &first.name));
+        times.record(&first, Duration::from_secs(1));
+        assert!(Arc::ptr_eq(&times.shared_name(&second), &first.name));
     }
 
     #[test]

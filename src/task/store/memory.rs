@@ -20,13 +20,14 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unfinished,
+    compact::CompactBytes,
     deadlines::{AT_ONCE, Deadlines},
     index::Index,
 };
 use crate::{
     identity::Owner,
     observe::{Observer, events},
-    task::{Clock, End, Task, TaskId, id_map::BuildIdHasher},
+    task::{Clock, End, State, Task, TaskId, id_map::BuildIdHasher},
 };
 
 /// How long after the last deadline that a task can have moka would remove it.
@@ -35,8 +36,8 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 /// Tasks in memory; they are gone when the process ends.
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Kept>, BuildIdHasher>,
-    /// Locked before the deadlines, and while the cache changes.
-    index: Mutex<Index<Option<End>>>,
+    /// Which tasks there are, with what their calls gave. Locked before the deadlines, and while the cache changes.
+    index: Mutex<Index<CompactBytes>>,
     deadlines: Deadlines,
     /// See [`Store::on_change`].
     on_change: RwLock<Option<ChangeCallback>>,
@@ -106,7 +107,7 @@ impl MemoryStore {
 
     /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds,
     /// whether the cache still has the task or not.
-    fn remove(&self, choose: impl FnOnce(&Index<Option<End>>) -> Vec<TaskId>) -> Vec<TaskId> {
+    fn remove(&self, choose: impl FnOnce(&Index<CompactBytes>) -> Vec<TaskId>) -> Vec<TaskId> {
         let mut bytes = 0;
         let removed = {
             let mut index = self.index.lock();
@@ -170,7 +171,7 @@ impl Store for MemoryStore {
         // The cache may do its housekeeping, for which others must not wait. Nothing knows the id yet.
         self.tasks.insert(task.id, kept);
         let mut index = self.index.lock();
-        let admitted = index.admit(&task, &self.max, None).map(drop);
+        let admitted = index.admit(&task, &self.max, CompactBytes::default()).map(drop);
         if admitted.is_ok() {
             self.deadlines.add(task.expires, task.id);
             drop(index);
@@ -188,8 +189,11 @@ impl Store for MemoryStore {
 
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         let index = self.index.lock();
-        let entry = index.owned(owner, id).filter(|_| self.tasks.contains_key(&id));
-        ready(entry.and_then(|entry| entry.kept.clone()))
+        let end = index.owned(owner, id).and_then(|entry| match self.tasks.get(&id)?.task().state {
+            State::Ended(ending) => Some(End::of(ending, entry.kept.to_bytes())),
+            State::Working | State::InputRequired => None,
+        });
+        ready(end)
     }
 
     fn replace(&self, next: Task, end: Option<End>, _call: CallChange) -> StoreFuture<'_, bool> {
@@ -198,8 +202,8 @@ impl Store for MemoryStore {
         let mut index = self.index.lock();
         let is_next = |kept: &Arc<Kept>| kept.task.lock().version == next.version.wrapping_sub(1);
         let before = self.tasks.get(&id).filter(is_next).and_then(|kept| {
-            let (before, kept_end) = index.change(id, bytes, expires)?;
-            *kept_end = end;
+            let (before, kept_raw) = index.change(id, bytes, expires)?;
+            *kept_raw = end.as_ref().and_then(End::raw).map(CompactBytes::of).unwrap_or_default();
             Some((before, kept))
         });
         let changed = before.is_some();

@@ -1,5 +1,6 @@
 //! Where tasks are kept: the trait of a store with its contract, and the limits.
 
+mod compact;
 #[cfg(test)]
 mod contract;
 mod deadlines;

@@ -59,7 +59,7 @@ struct Rest {
 impl PendingChange {
     /// Returns a change of the task in the row `place`, which the caller has marked as changing.
     pub(super) fn new(next: Task, end: Option<End>, call: CallChange, place: u64, ways: Ways, answer: Answer) -> Self {
-        let has_result = raw(end.as_ref()).is_some();
+        let has_result = end.as_ref().is_some_and(|end| end.raw().is_some());
         let result = has_result.then(|| ResultPlace {
             number: ways.tasks.number_result(),
             bytes: 0,
@@ -71,7 +71,7 @@ impl PendingChange {
 
     /// Sends the change on its way.
     pub(super) fn send(mut self) {
-        let Some(raw) = raw(self.end.as_ref()) else { return self.decide(None) };
+        let Some(raw) = self.end.as_ref().and_then(End::raw).cloned() else { return self.decide(None) };
         let mut rest = Rest { raw, digest: Context::new(&SHA256) };
         if rest.raw.len() > CHUNK {
             return self.write_step(rest);
@@ -176,7 +176,7 @@ impl PendingChange {
         let Self { next, end, result, has_pieces, place, ways, answer, .. } = self;
         let (id, tasks) = (next.id, &ways.tasks);
         let is_written = written == Ok(true);
-        let is_made = tasks.finish_change(next, result.clone(), raw(end.as_ref()), is_written);
+        let is_made = tasks.finish_change(next, result.clone(), end.as_ref().and_then(End::raw).cloned(), is_written);
         if is_made {
             if let Some(result) = &result {
                 tasks.observer.emit(events::ResultKept { bytes: result.bytes });
@@ -262,13 +262,5 @@ fn submit(disk: &WeakDisk, operation: Operation, pending: &Pending) {
         && let Some(change) = pending.take()
     {
         change.finish(Err(unavailable));
-    }
-}
-
-/// Returns the bytes of an end that has some.
-fn raw(end: Option<&End>) -> Option<Bytes> {
-    match end? {
-        End::Result { raw, .. } | End::Error { raw } => Some(raw.clone()),
-        End::Cancelled => None,
     }
 }

@@ -37,7 +37,7 @@ use crate::{
     disk::{self, Disk, LaterKey, Operation, is_damage},
     identity::Owner,
     observe::{Observer, events},
-    task::{Clock, End, Ending, State, Task, TaskId},
+    task::{Clock, End, State, Task, TaskId},
 };
 
 /// Tasks in a file; they outlive the process.
@@ -178,7 +178,7 @@ impl Store for FileStore {
         let Some((State::Ended(ending), result, place)) = found else { return ready(Ok(None)) };
         let Some(result) = result else { return ready(Ok(Some(End::Cancelled))) };
         if let Some(raw) = self.tasks().cached(result.number) {
-            return ready(Ok(Some(end_of(ending, raw))));
+            return ready(Ok(Some(End::of(ending, raw))));
         }
         Box::pin(async move {
             let (seals, its_result) = (Arc::clone(&self.ways.seals), result.clone());
@@ -198,7 +198,7 @@ impl Store for FileStore {
             if kept.is_none() {
                 return Ok(None);
             }
-            read?.map(|raw| Some(end_of(ending, raw))).map_err(|why| {
+            read?.map(|raw| Some(End::of(ending, raw))).map_err(|why| {
                 self.tell_damaged(id, place, &why);
                 NoEnd::Damaged
             })
@@ -363,16 +363,6 @@ fn kept<'a>(index: &'a Index<Kept>, owner: &'a Owner, order: PageOrder) -> impl 
         let kept = &index.owned(owner, id)?.kept;
         (kept.stage == Stage::Kept).then(|| (place, Arc::clone(&kept.task)))
     })
-}
-
-/// Returns the end that a task has got, with what its call gave.
-fn end_of(ending: Ending, raw: Bytes) -> End {
-    match ending {
-        Ending::Result => End::Result { raw, is_error: false },
-        Ending::ErrorResult => End::Result { raw, is_error: true },
-        Ending::Error => End::Error { raw },
-        Ending::Cancelled => End::Cancelled,
-    }
 }
 
 impl fmt::Debug for FileStore {
