@@ -55,7 +55,7 @@ fn check(directive: &str) -> Result<(), String> {
             };
             Err(format!("\"{OWN}::{part}\" logs nothing; {hint}"))
         }
-        (Some(root), _) if root != OWN && nearest(root, [OWN]).is_some() => {
+        (Some(root), _) if !matches!(root, "" | OWN) && nearest(root, [OWN]).is_some() => {
             Err(format!("{root:?} logs nothing; did you mean {OWN:?}?"))
         }
         _ => Ok(()),
