@@ -2,46 +2,49 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::{
+    Parts,
     object::{MemberPlace, Members, quote},
     span::span,
 };
-
-/// From this size on, the untouched parts of a message are shared instead of copied.
-const SHARE_FROM: usize = 16 * 1024;
 
 /// A set of edits to one document, applied at once.
 #[derive(Debug)]
 pub struct Edits<'a> {
     source: &'a Bytes,
     texts: Vec<Edit<'a>>,
-    /// The objects that lose or gain members, in the order of the source. What becomes of their commas is known when all
-    /// of that is.
-    objects: Vec<Object<'a>>,
+    /// Members that objects gain and lose. What becomes of their commas is known when all of them are.
+    members: Vec<MemberEdit<'a>>,
 }
 
 /// A text in the place of a part of the source.
 type Edit<'a> = (Range<usize>, Cow<'a, str>);
 
-/// What an object loses and gains.
+/// A member that an object gains or loses.
 #[derive(Clone, Debug)]
-struct Object<'a> {
-    /// Where it begins in the source.
-    at: usize,
+struct MemberEdit<'a> {
+    /// Where the object begins in the source.
+    object: usize,
+    /// Whether the object has no member in the source.
     is_empty: bool,
-    /// The members that it loses.
-    removed: Vec<MemberPlace>,
-    /// The members that it gains, in front of those that it has.
-    added: Vec<Cow<'a, str>>,
+    change: MemberChange<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum MemberChange<'a> {
+    /// It comes, in front of those that the object has.
+    Added(Cow<'a, str>),
+    /// It goes.
+    Removed(MemberPlace),
 }
 
 impl<'a> Edits<'a> {
     /// Starts without edits.
     #[must_use]
     pub fn of(source: &'a Bytes) -> Self {
-        Self { source, texts: Vec::with_capacity(4), objects: Vec::new() }
+        Self { source, texts: Vec::with_capacity(4), members: Vec::new() }
     }
 
     /// Puts `new` in the place of `span`. Spans must not overlap.
@@ -57,22 +60,22 @@ impl<'a> Edits<'a> {
     /// Takes the member `key` out of an object of the source. Does nothing if the object has no such member.
     pub fn remove(&mut self, members: &Members<'_>, key: &str) {
         if let Some(place) = members.place(key) {
-            self.object(members.raw()).removed.push(place);
+            self.change(members.raw(), MemberChange::Removed(place));
         }
     }
 
     /// Puts aside the edits, to be applied later to the same source, if at all.
     #[must_use]
     pub fn put_aside(self) -> PutAside {
-        let owned = |text: Cow<'a, str>| Cow::Owned(text.into_owned());
-        let texts = self.texts.into_iter().map(|(span, new)| (span, owned(new)));
-        let objects = self.objects.into_iter().map(|Object { at, is_empty, removed, added }| Object {
-            at,
-            is_empty,
-            removed,
-            added: added.into_iter().map(owned).collect(),
+        let texts = self.texts.into_iter().map(|(span, new)| (span, Cow::Owned(new.into_owned())));
+        let members = self.members.into_iter().map(|edit| {
+            let change = match edit.change {
+                MemberChange::Added(member) => MemberChange::Added(Cow::Owned(member.into_owned())),
+                MemberChange::Removed(place) => MemberChange::Removed(place),
+            };
+            MemberEdit { change, ..edit }
         });
-        PutAside { texts: texts.collect(), objects: objects.collect() }
+        PutAside { texts: texts.collect(), members: members.collect() }
     }
 
     /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
@@ -86,18 +89,13 @@ impl<'a> Edits<'a> {
 
     /// Adds a raw member in front of a raw object of the source, which must not have it.
     pub fn add(&mut self, object: &str, member: impl Into<Cow<'a, str>>) {
-        self.object(object).added.push(member.into());
+        self.change(object, MemberChange::Added(member.into()));
     }
 
-    /// Returns what a raw object of the source loses and gains.
-    fn object(&mut self, raw: &str) -> &mut Object<'a> {
-        let at = span(self.source, raw).start;
-        let number = self.objects.binary_search_by_key(&at, |object| object.at).unwrap_or_else(|number| {
-            let is_empty = raw[1..].trim_ascii_start().starts_with('}');
-            self.objects.insert(number, Object { at, is_empty, removed: Vec::new(), added: Vec::new() });
-            number
-        });
-        &mut self.objects[number]
+    /// Notes what a raw object of the source gains or loses.
+    fn change(&mut self, object: &str, change: MemberChange<'a>) {
+        let is_empty = object[1..].trim_ascii_start().starts_with('}');
+        self.members.push(MemberEdit { object: span(self.source, object).start, is_empty, change });
     }
 
     /// Returns the edited document.
@@ -109,17 +107,18 @@ impl<'a> Edits<'a> {
     /// Returns the edited document between the texts of `front` and `back`.
     #[must_use]
     pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
-        let Self { source, texts: mut edits, objects } = self;
-        for object in objects {
-            object.edit(&mut edits);
+        let Self { source, texts: mut edits, mut members } = self;
+        // Stable, so that what an object gains stays in its order. What it loses comes behind that, as it stands there.
+        members.sort_by_key(|edit| (edit.object, edit.place().map(|place| place.number)));
+        for object in members.chunk_by_mut(|edit, next| edit.object == next.object) {
+            edit_object(object, &mut edits);
         }
         // Stable, so that additions at one place stay in their order; they come before what is replaced from there on.
         edits.sort_by_key(|(range, _)| (range.start, range.end));
         let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
         let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
         let size = front.iter().map(|text| text.len()).sum::<usize>() + source.len() + given + back.len() - taken;
-        // Exact where nothing is shared, because the document may be kept.
-        let mut parts = Parts { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
+        let mut parts = Parts::of_bytes(size);
         for text in front {
             parts.push(text.as_bytes());
         }
@@ -135,29 +134,43 @@ impl<'a> Edits<'a> {
     }
 }
 
-impl<'a> Object<'a> {
-    /// Writes what the object gains, and cuts what it loses, each with the commas that go with it.
-    fn edit(mut self, edits: &mut Vec<Edit<'a>>) {
-        let inside = self.at + 1;
-        let keeps = self.removed.first().map_or(!self.is_empty, |place| self.removed.len() < place.of);
-        let last = self.added.len().saturating_sub(1);
-        for (number, member) in self.added.into_iter().enumerate() {
-            edits.push((inside..inside, member));
-            if number < last || keeps {
-                edits.push((inside..inside, ",".into()));
-            }
+impl MemberEdit<'_> {
+    /// Returns the place of a member that goes.
+    fn place(&self) -> Option<&MemberPlace> {
+        match &self.change {
+            MemberChange::Added(_) => None,
+            MemberChange::Removed(place) => Some(place),
         }
-        self.removed.sort_unstable_by_key(|place| place.number);
-        // Members that follow each other go in one piece.
-        for run in self.removed.chunk_by(|place, next| place.number + 1 == next.number) {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let cut = match (first.number, last.next) {
-                (0, Some(next)) => first.before..next,
-                (0, None) => 1..last.end,
-                _ => first.before..last.end,
-            };
-            edits.push((self.at + cut.start..self.at + cut.end, "".into()));
+    }
+}
+
+/// Writes what an object gains, and cuts what it loses, each with the commas that go with it.
+fn edit_object<'a>(members: &mut [MemberEdit<'a>], edits: &mut Vec<Edit<'a>>) {
+    let Some(&MemberEdit { object, is_empty, .. }) = members.first() else { return };
+    let (added, removed) = members.split_at_mut(members.partition_point(|edit| edit.place().is_none()));
+    let keeps = removed.first().and_then(MemberEdit::place).map_or(!is_empty, |place| removed.len() < place.of);
+    let inside = object + 1;
+    let last = added.len().saturating_sub(1);
+    for (number, edit) in added.iter_mut().enumerate() {
+        let MemberChange::Added(member) = &mut edit.change else { continue };
+        edits.push((inside..inside, std::mem::take(member)));
+        if keeps || number < last {
+            edits.push((inside..inside, ",".into()));
         }
+    }
+    // Members that follow each other go in one piece.
+    let follow = |edit: &MemberEdit<'_>, next: &MemberEdit<'_>| {
+        edit.place().map(|place| place.number + 1) == next.place().map(|place| place.number)
+    };
+    for run in removed.chunk_by(follow) {
+        let ends = [run.first(), run.last()].map(|edit| edit.and_then(MemberEdit::place));
+        let [Some(first), Some(last)] = ends else { continue };
+        let cut = match (first.number, last.next) {
+            (0, Some(next)) => first.before..next,
+            (0, None) => 1..last.end,
+            _ => first.before..last.end,
+        };
+        edits.push((object + cut.start..object + cut.end, "".into()));
     }
 }
 
@@ -165,83 +178,33 @@ impl<'a> Object<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct PutAside {
     texts: Vec<Edit<'static>>,
-    objects: Vec<Object<'static>>,
+    members: Vec<MemberEdit<'static>>,
 }
 
 impl PutAside {
     /// Returns the edits of `source`, which must be the document that they were made for.
     #[must_use]
     pub fn of<'a>(&'a self, source: &'a Bytes) -> Edits<'a> {
-        let borrowed = |text: &'a Cow<'static, str>| Cow::Borrowed(&**text);
-        let texts = self.texts.iter().map(|(span, new)| (span.clone(), borrowed(new)));
-        let objects = self.objects.iter().map(|Object { at, is_empty, removed, added }| Object {
-            at: *at,
-            is_empty: *is_empty,
-            removed: removed.clone(),
-            added: added.iter().map(borrowed).collect(),
+        let texts = self.texts.iter().map(|(span, new)| (span.clone(), Cow::Borrowed(&**new)));
+        let members = self.members.iter().map(|edit| MemberEdit {
+            object: edit.object,
+            is_empty: edit.is_empty,
+            change: match &edit.change {
+                MemberChange::Added(member) => MemberChange::Added(Cow::Borrowed(member)),
+                MemberChange::Removed(place) => MemberChange::Removed(*place),
+            },
         });
-        Edits { source, texts: texts.collect(), objects: objects.collect() }
+        Edits { source, texts: texts.collect(), members: members.collect() }
     }
 
     /// Returns how many bytes of new text are put aside.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let added = self.objects.iter().flat_map(|object| &object.added);
+        let added = self.members.iter().filter_map(|edit| match &edit.change {
+            MemberChange::Added(member) => Some(member),
+            MemberChange::Removed(_) => None,
+        });
         self.texts.iter().map(|(_, new)| new).chain(added).map(|text| text.len()).sum()
-    }
-}
-
-impl From<Bytes> for Parts {
-    fn from(whole: Bytes) -> Self {
-        Self { done: vec![whole], tail: BytesMut::new() }
-    }
-}
-
-/// An edited document: small parts are copied into one, and large untouched parts share the source's memory.
-#[derive(Debug, Default)]
-pub struct Parts {
-    done: Vec<Bytes>,
-    tail: BytesMut,
-}
-
-impl Parts {
-    fn push(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
-    }
-
-    fn push_slice(&mut self, source: &Bytes, range: Range<usize>) {
-        if range.len() < SHARE_FROM {
-            self.push(&source[range]);
-        } else {
-            self.flush();
-            self.done.push(source.slice(range));
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.tail.is_empty() {
-            self.done.push(std::mem::take(&mut self.tail).freeze());
-        }
-    }
-
-    /// Returns the parts in their order, none of them empty.
-    #[must_use]
-    pub fn into_chunks(mut self) -> Vec<Bytes> {
-        self.flush();
-        self.done
-    }
-
-    /// Returns the document in one piece.
-    #[must_use]
-    pub fn into_bytes(mut self) -> Bytes {
-        if self.done.is_empty() {
-            return self.tail.freeze();
-        }
-        self.flush();
-        match self.done.len() {
-            1 => self.done.swap_remove(0),
-            _ => self.done.concat().into(),
-        }
     }
 }
 
@@ -250,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::wire::Message;
+    use crate::wire::{Message, parts::SHARE_FROM};
 
     fn edit(text: &str, change: impl FnOnce(&mut Edits<'_>, &Members<'_>)) -> String {
         let source = Bytes::copy_from_slice(text.as_bytes());

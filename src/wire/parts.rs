@@ -1,0 +1,68 @@
+//! A document in parts, so that what is large in it is not copied.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+
+/// From this size on, the untouched parts of a message are shared instead of copied.
+pub(super) const SHARE_FROM: usize = 16 * 1024;
+
+/// An edited document: small parts are copied into one, and large untouched parts share the source's memory.
+#[derive(Debug, Default)]
+pub struct Parts {
+    done: Vec<Bytes>,
+    tail: BytesMut,
+}
+
+impl Parts {
+    /// Starts a document of so many bytes.
+    pub(super) fn of_bytes(size: usize) -> Self {
+        // Exact where nothing is shared, because the document may be kept.
+        Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) }
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+    }
+
+    pub(super) fn push_slice(&mut self, source: &Bytes, range: Range<usize>) {
+        if range.len() < SHARE_FROM {
+            self.push(&source[range]);
+        } else {
+            self.flush();
+            self.done.push(source.slice(range));
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.tail.is_empty() {
+            self.done.push(std::mem::take(&mut self.tail).freeze());
+        }
+    }
+
+    /// Returns the parts in their order, none of them empty.
+    #[must_use]
+    pub fn into_chunks(mut self) -> Vec<Bytes> {
+        self.flush();
+        self.done
+    }
+
+    /// Returns the document in one piece.
+    #[must_use]
+    pub fn into_bytes(mut self) -> Bytes {
+        if self.done.is_empty() {
+            return self.tail.freeze();
+        }
+        self.flush();
+        match self.done.len() {
+            1 => self.done.swap_remove(0),
+            _ => self.done.concat().into(),
+        }
+    }
+}
+
+impl From<Bytes> for Parts {
+    fn from(whole: Bytes) -> Self {
+        Self { done: vec![whole], tail: BytesMut::new() }
+    }
+}
