@@ -72,6 +72,20 @@ impl Frames {
         Some((head[3], stream, payload))
     }
 
+    /// Returns how many streams the server resets before it answers a ping, behind what it has got until now.
+    async fn resets(&mut self) -> usize {
+        let payload = [7; 8];
+        self.write(&frame(PING_FRAME, 0, 0, &payload)).await;
+        let mut resets = 0;
+        loop {
+            match self.next().await.unwrap() {
+                (RST_STREAM, ..) => resets += 1,
+                (PING_FRAME, _, answer) if answer == payload => return resets,
+                _ => {}
+            }
+        }
+    }
+
     /// Returns the next frame that ends something.
     async fn verdict(&mut self) -> Option<(u8, u32, Vec<u8>)> {
         loop {
@@ -215,4 +229,52 @@ async fn a_connection_may_have_128_streams_and_says_so() {
     assert_eq!(kind, SETTINGS);
     let of = |setting: [u8; 2]| settings.chunks(6).find_map(|one| one.strip_prefix(&setting).map(<[u8]>::to_vec));
     assert_eq!(of(MAX_CONCURRENT_STREAMS), Some(128_u32.to_be_bytes().to_vec()));
+}
+
+/// Sends the head of a request that is refused whatever its body is, and returns the connection once the refusal is
+/// there.
+async fn refused_by_its_head(house: &House) -> Frames {
+    let mut frames = Frames::open(house).await;
+    let head = block(&request(house, &[("host", "evil.example")]));
+    frames.write(&frame(HEADERS, END_HEADERS, 1, &head)).await;
+    assert_eq!(frames.verdict().await.unwrap().0, HEADERS);
+    frames
+}
+
+#[tokio::test]
+async fn a_refusal_that_comes_before_the_body_of_its_request_is_not_followed_by_a_reset() {
+    let house = House::new("").await;
+    let mut frames = refused_by_its_head(&house).await;
+    frames.write(&[frame(DATA, 0, 1, b"{"), frame(DATA, END_STREAM, 1, b"}")].concat()).await;
+    assert_eq!(frames.resets().await, 0);
+    house.still_works().await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_after_the_refusal_of_its_request_is_waited_for_a_moment() {
+    let house = House::new("").await;
+    let mut frames = refused_by_its_head(&house).await;
+    assert_eq!(frames.verdict().await.unwrap().0, RST_STREAM);
+    house.still_works().await;
+}
+
+#[tokio::test]
+async fn refused_requests_whose_bodies_do_not_come_are_waited_for_up_to_512_of_them() {
+    let house = House::new("").await;
+    let mut resets = 0;
+    let mut connections = Vec::new();
+    for _ in 0..8 {
+        let mut frames = Frames::open(&house).await;
+        let head = block(&request(&house, &[("host", "evil.example")]));
+        for n in 0..100 {
+            frames.write(&frame(HEADERS, END_HEADERS, 2 * n + 1, &head)).await;
+        }
+        for _ in 0..100 {
+            while frames.next().await.unwrap().0 != HEADERS {}
+        }
+        resets += frames.resets().await;
+        connections.push(frames);
+    }
+    assert!(resets >= 288, "{resets}");
+    house.still_works().await;
 }

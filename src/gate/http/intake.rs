@@ -5,9 +5,12 @@ use std::{sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Version, request::Parts};
 use http_body_util::BodyExt;
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 
-use super::connections::{Activity, Arriving};
+use super::{
+    connections::{Activity, Arriving},
+    request_body::{REQUEST, RequestBody},
+};
 use crate::{
     flow::{ByteRoom, TakenBytes},
     gate::refuse::Refusal,
@@ -19,10 +22,10 @@ use crate::{
     },
 };
 
-/// What a request over HTTP/2 takes besides its head while its body is on its way, in bytes.
-const REQUEST: usize = 8 * 1024;
 /// How many bytes of requests over HTTP/2 may wait until it is known whose they are.
 const MAX_UNIDENTIFIED: usize = 8 * 1024 * 1024;
+/// How many bytes the requests over HTTP/2 may take that were answered before the rest of their body.
+const MAX_RESTS: usize = 4 * 1024 * 1024;
 
 /// What holds for the bodies of requests.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub struct Bodies {
     pub room: ByteRoom,
     /// The room of [`MAX_UNIDENTIFIED`] bytes.
     unidentified: ByteRoom,
+    /// The room of [`MAX_RESTS`] bytes.
+    pub(super) rests: ByteRoom,
 }
 
 impl Bodies {
@@ -42,7 +47,8 @@ impl Bodies {
     /// is on its way. Over HTTP/2, where one connection has many of them, the requests themselves count too.
     #[must_use]
     pub fn new(max: usize, timeout: Duration, total: usize) -> Self {
-        Self { max, timeout, room: ByteRoom::new(total), unidentified: ByteRoom::new(MAX_UNIDENTIFIED) }
+        let [unidentified, rests] = [MAX_UNIDENTIFIED, MAX_RESTS].map(ByteRoom::new);
+        Self { max, timeout, room: ByteRoom::new(total), unidentified, rests }
     }
 
     /// Counts a request while it is not known whose it is: over HTTP/2 a connection has many of them. Strangers must
@@ -68,7 +74,7 @@ impl Bodies {
 /// The body of a request that is still to come.
 #[derive(Debug)]
 pub(super) struct Intake {
-    body: Incoming,
+    body: RequestBody,
     arriving: Arriving,
     /// What is counted of the request, given back as soon as the body is whole: what it asks for has limits of its own.
     counted: Option<TakenBytes>,
@@ -77,7 +83,7 @@ pub(super) struct Intake {
 impl Intake {
     /// Counts a request that waits for its body, unless it is all that its connection has. It counts before the handler
     /// waits for the body: by then the heads of many requests would be there.
-    pub(super) fn new(head: &Parts, body: Incoming, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
+    pub(super) fn new(head: &Parts, body: RequestBody, bodies: &Bodies, on: &Arc<Activity>) -> Result<Self, Refusal> {
         let mut counted = None;
         if head.version == Version::HTTP_2 && !body.is_end_stream() {
             bodies.count(REQUEST + headers_cost(&head.headers), &mut counted)?;
@@ -99,7 +105,7 @@ impl Intake {
     }
 }
 
-async fn read(body: Incoming, counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
+async fn read(body: RequestBody, counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
     let Bodies { max, timeout, .. } = *bodies;
     if body.size_hint().lower() > max as u64 {
         return Err(Refusal::too_large(max));
@@ -109,7 +115,7 @@ async fn read(body: Incoming, counted: Option<TakenBytes>, bodies: &Bodies) -> R
     collected.await.unwrap_or_else(|_| Err(Refusal::slow_body(timeout)))
 }
 
-async fn collect(mut body: Incoming, mut counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
+async fn collect(mut body: RequestBody, mut counted: Option<TakenBytes>, bodies: &Bodies) -> Result<Bytes, Refusal> {
     let mut parts = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let Ok(part) = frame.map_err(|error| Refusal::broken_body(&error))?.into_data() else { continue };

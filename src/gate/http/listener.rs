@@ -26,6 +26,7 @@ use super::{
     connections::{ConnectionGuard, ConnectionLimits, Connections},
     inline::Inline,
     origin::CheckOriginLayer,
+    request_body::RequestBody,
     respond::head_only,
     service::EndpointService,
     tls::Tls,
@@ -194,6 +195,7 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     io: Watched<T>,
     http1: bool,
 ) -> impl Future<Output = hyper::Result<()>> + use<T> {
+    let endpoint = Arc::clone(&service.endpoint);
     // In a cell, as a clone for each request would copy the rules of CORS too.
     let service = RefCell::new(Counted::new(layers.layer(service), Arc::clone(&guard.activity)));
     // Called at once, where hyper-util's adapter would keep the request until its answer is first waited for: what is
@@ -201,6 +203,8 @@ fn http<T: AsyncRead + AsyncWrite + Send + Unpin + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         // hyper leaves out the body over HTTP/1.1 only.
         let is_head = request.method() == Method::HEAD;
+        let version = request.version();
+        let request = request.map(|body| RequestBody::new(body, version, &endpoint.bodies.rests));
         let answer = service.borrow_mut().call(request);
         answer.map_ok(move |answer| if is_head { head_only(answer) } else { answer })
     });

@@ -16,6 +16,7 @@ mod old_sse;
 mod origin;
 mod post;
 mod protected;
+mod request_body;
 mod respond;
 mod service;
 mod sse;

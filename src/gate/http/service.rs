@@ -10,10 +10,11 @@ use std::{
 };
 
 use http::{Method, Request, request::Parts};
-use hyper::body::Incoming;
 use tower::Service;
 
-use super::{Endpoint, connections::Activity, headers::said_once, intake::Intake, respond::Response};
+use super::{
+    Endpoint, connections::Activity, headers::said_once, intake::Intake, request_body::RequestBody, respond::Response,
+};
 use crate::{
     gate::{Door, refuse::Refusal},
     identity::{Certificate, Evidence, Identified, Principal},
@@ -34,7 +35,7 @@ pub(super) struct EndpointService {
     pub(super) activity: Arc<Activity>,
 }
 
-impl Service<Request<Incoming>> for EndpointService {
+impl Service<Request<RequestBody>> for EndpointService {
     type Response = Response;
     type Error = Infallible;
     type Future = ResponseFuture;
@@ -43,7 +44,7 @@ impl Service<Request<Incoming>> for EndpointService {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, request: Request<RequestBody>) -> Self::Future {
         let access = &self.endpoint.access;
         let (upstream, door) = match access.find(request.uri().path()) {
             Ok(found) => found,
@@ -90,7 +91,7 @@ impl EndpointService {
         upstream: Arc<Upstream>,
         door: Door,
         principal: Option<Principal>,
-        request: Request<Incoming>,
+        request: Request<RequestBody>,
     ) -> ResponseFuture {
         let endpoint = Arc::clone(&self.endpoint);
         if let Err(refusal) = said_once(request.headers()) {
