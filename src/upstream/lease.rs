@@ -41,6 +41,14 @@ impl Upstream {
         Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers)).await
     }
 
+    /// Returns a session for a call in the course of which the server may ask something, if calls share one and it is
+    /// open.
+    #[must_use]
+    pub fn lease_now(&self, lessee: Lessee<'_>) -> Option<Lease> {
+        let key = || pool_key(lessee, self.is_modern());
+        self.shares(lessee.client).then(|| self.pool.lease_now(&key())).flatten()
+    }
+
     /// Returns what is known of the server's tools where each call has a session of its own; `None` where sessions know
     /// it.
     #[must_use]

@@ -149,6 +149,7 @@ async fn a_request_that_cannot_be_asked_is_told_in_words_what_its_job_waits_for(
 async fn a_question_before_the_job_is_asked_as_ever_and_its_retry_may_become_a_job() {
     let (upstream, gate) = house("").await;
     let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    host.call("echo").await;
     let calling = tokio::spawn({
         let host = host.clone();
         async move { host.call("slow").await }

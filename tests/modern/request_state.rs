@@ -124,3 +124,18 @@ async fn a_state_that_is_refused_is_audited_and_tells_nothing() {
     assert_eq!(refused.len(), 1, "{lines}");
     assert!(!lines.contains(retry["requestState"].as_str().unwrap()), "{lines}");
 }
+
+#[tokio::test]
+async fn a_state_that_is_no_text_or_of_a_request_that_is_never_asked_about_is_refused_as_any_bad_one() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, USERS).await;
+    let ann = user(&gate.url, "ann");
+    let (slow, retry) = asked(&upstream, &ann).await;
+    for method in ["tools/list", "resources/list", "completion/complete", "server/discover"] {
+        is_refused(&ann, method, &json!({ "requestState": retry["requestState"] }), method).await;
+    }
+    for state in [json!(null), json!(7), json!({}), json!([])] {
+        is_refused(&ann, "tools/call", &json!({ "name": "slow", "requestState": state }), "no text").await;
+    }
+    drop(slow);
+}

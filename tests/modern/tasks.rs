@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Client, Gate, Upstream, eventually, soon},
+    kit::{Client, Gate, Options, Upstream, eventually, soon},
 };
 
 async fn house(toml: &str) -> (Upstream, Gate, Modern) {
@@ -214,4 +214,52 @@ async fn answers_that_come_together_do_not_wait_for_each_other_to_be_taken_by_th
     let (updated, ()) = tokio::join!(update, arrive);
     assert_eq!(updated["resultType"], "complete");
     assert_eq!(client.get(id).await["status"], "working");
+}
+
+/// Makes calls of a client that needs a session of its own, whose handshake waits for the test.
+async fn opening(toml: &str) -> (Upstream, Gate, Modern) {
+    let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
+    let gate = Gate::with(&upstream, toml).await;
+    // From here on it is known which generation the server is of.
+    Modern::with_tasks(&gate.url).call("echo").await;
+    upstream.hold("initialize");
+    // What it can be asked keeps it apart from the session that is open.
+    let capabilities = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
+    let client = Modern::able(&gate.url, capabilities);
+    (upstream, gate, client)
+}
+
+const AGREED: &str =
+    r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"server","version":"1"}}"#;
+
+#[tokio::test]
+async fn a_call_for_which_no_session_opens_in_time_is_a_task_that_runs_once_one_is_open() {
+    for toml in ["task_after = \"0s\"", "task_after = \"300ms\"", "support = \"required\""] {
+        let (upstream, _gate, client) = opening(&format!("[tasks]\n{toml}\n")).await;
+        let task = client.call("slow").await;
+        assert_eq!(task["resultType"], "task", "{toml}");
+        upstream.held("initialize").await.result(AGREED);
+        upstream.held("slow").await.result(r#"{"content":[]}"#);
+        client.until(task["taskId"].as_str().unwrap(), "completed").await;
+        assert_eq!((upstream.count("slow"), upstream.count("initialize")), (1, 2), "{toml}");
+    }
+}
+
+#[tokio::test]
+async fn the_timeout_of_a_call_begins_when_it_is_sent() {
+    let (upstream, _gate, client) = opening("[tasks]\ntimeout = \"3s\"\ntask_after = \"2s\"\n").await;
+    let begun = Instant::now();
+    let calling = tokio::spawn({
+        let client = client.clone();
+        async move { client.call("slow").await }
+    });
+    let initialize = upstream.held("initialize").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    initialize.result(AGREED);
+    let slow = upstream.held("slow").await;
+    let task = soon(calling).await.unwrap();
+    assert_eq!(task["resultType"], "task", "{task}");
+    tokio::time::sleep(Duration::from_millis(3200).saturating_sub(begun.elapsed())).await;
+    slow.result(r#"{"content":[]}"#);
+    client.until(task["taskId"].as_str().unwrap(), "completed").await;
 }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{
     hosts,
     run::{Over, Run},
@@ -49,7 +51,8 @@ impl Run {
         self.asked_at = hosts::asked_at(&self.request, &lease);
         match self.modern.start(&self.request, &lease, self.asks, self.adoptable.is_some()).await {
             Ok(call) => {
-                (self.lease, self.call) = (lease, call);
+                (self.lease, self.call, self.since) = (lease, call, Instant::now());
+                self.timeout = self.timeout.map(|(limit, _)| (limit, self.since + limit));
                 Box::pin(self.follow()).await
             }
             Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),

@@ -11,6 +11,7 @@ mod hosts;
 mod input;
 mod jobs;
 mod lacks;
+mod leases;
 mod listen;
 mod listen_through;
 mod listen_to_tasks;
@@ -35,6 +36,7 @@ mod writer;
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -61,9 +63,9 @@ use crate::{
     observe::Observer,
     session::Caller,
     task::Engine,
-    upstream::{Failure, Generation, Lease, Lessee, NoSession, Upstream, refusal_with_id},
+    upstream::{Failure, Generation, Lease, Upstream, refusal_with_id},
     wire::{
-        Kind, Message, Method, Parts, PutAside, RpcError, headers_cost,
+        Kind, Message, Method, Parts, PutAside, headers_cost,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
         object::Members,
     },
@@ -107,6 +109,8 @@ pub struct Sender<'a> {
 #[derive(Debug)]
 struct ClientRequest {
     message: Message,
+    /// When it came: its client's patience counts from then.
+    came: Instant,
     /// The raw id.
     id: Box<str>,
     method: Method,
@@ -212,6 +216,8 @@ impl Modern {
         };
         match request.method {
             _ if generation.is_modern() => Box::pin(self.pass_up(request, generation)).await,
+            // No such request was ever answered with a state.
+            method if request.has_state && !may_be_asked_about(method) => Err(self.refuse_state(&request.caller)),
             Method::Discover => Box::pin(self.discover(request)).await,
             Method::ToolsCall => self.call_tool(request).await,
             Method::ToolsList | Method::OtherList | Method::Complete => self.pass(request).await,
@@ -264,6 +270,7 @@ impl Modern {
         let (id, method) = (message.id_to_answer().into(), message.method());
         Ok(Box::new(ClientRequest {
             message,
+            came: Instant::now(),
             id,
             method,
             meta,
@@ -286,19 +293,6 @@ impl Modern {
             request.in_flight = Some(begun.map_err(|why| Refused::limit("sessionless_requests", &why))?);
         }
         Ok(())
-    }
-
-    /// Returns a session with the server for a request. `asks`: the server may ask something in the course of it.
-    async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
-        if let Some(opened) = request.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost()) {
-            return Ok(Lease::of(&opened.pooled));
-        }
-        let caller = &request.caller;
-        let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &request.headers };
-        caller.upstream.lease(lessee, asks).await.map_err(|why| match why {
-            NoSession::Full(why) => RpcError::internal(why).into(),
-            why @ NoSession::NotAgreed(_) => self.failed(request, &why.to_failure()),
-        })
     }
 
     /// Notes that a request failed upstream, and returns what its client is told.
@@ -339,6 +333,11 @@ fn read_meta(params: &Members<'_>, came: Came<'_>, upstream: &Upstream) -> Resul
     let meta = RequestMeta::read(&declared, upstream.pool.versions().as_deref())?;
     remembered::remember(raw, &meta);
     Ok(meta)
+}
+
+/// Returns whether a server may ask in the course of such a request ("Multi Round-Trip Requests").
+const fn may_be_asked_about(method: Method) -> bool {
+    matches!(method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead)
 }
 
 fn no_method(request: &ClientRequest) -> Refused {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 
 use super::{
-    Answer, ClientRequest, Modern, Refused, TASKS, hosts,
+    Answer, ClientRequest, Modern, Refused, TASKS, hosts, may_be_asked_about,
     onward::Whose,
     param_headers,
     run::{Over, Run},
@@ -34,7 +34,7 @@ impl Modern {
             return Ok(known);
         }
         self.begin(request)?;
-        let asks = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+        let asks = may_be_asked_about(request.method);
         let lease = self.lease(request, asks).await?;
         let generation = lease.pooled.generation;
         request.opened = Some(Arc::new(lease));

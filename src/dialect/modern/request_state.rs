@@ -6,11 +6,12 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
-use http::{HeaderMap, header::AUTHORIZATION};
+use http::{HeaderMap, header::COOKIE};
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::{
-    identity::{Owner, OwnerKind},
+    identity::{Owner, OwnerKind, digest_of, senders},
     wire::{Message, object::Members},
 };
 
@@ -99,8 +100,8 @@ impl Seals {
 
 impl Bound {
     /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
-    /// Where no name is known, the `Authorization` that goes on to the server stands for one; elsewhere it may be renewed
-    /// meanwhile, as cookies may.
+    /// Where no name is known, the headers that tell the server who calls stand for one, but for cookies, which may be
+    /// renewed meanwhile. Elsewhere credentials may be renewed too.
     pub(super) fn of(owner: &Owner, headers: &HeaderMap, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let mut part = |bytes: &[u8]| {
@@ -110,9 +111,9 @@ impl Bound {
         let owner = owner.kind();
         part(format!("{owner:?}").as_bytes());
         if let OwnerKind::Anyone { .. } = owner
-            && let Some(credential) = headers.get(AUTHORIZATION)
+            && let Some(digest) = digest_of(senders(headers).filter(|(name, _)| *name != COOKIE))
         {
-            part(credential.as_bytes());
+            part(&digest);
         }
         part(request.method_name().as_bytes());
         if let Some(params) = request.params().and_then(|params| Members::parse(params).ok()) {
@@ -120,9 +121,7 @@ impl Bound {
             members.sort_unstable();
             for (key, value) in members {
                 part(key.as_bytes());
-                // White space between tokens means nothing.
-                let compact = serde_json::from_str::<serde_json::Value>(value).map(|value| value.to_string());
-                part(compact.unwrap_or_else(|_| value.to_owned()).as_bytes());
+                meaning(value, &mut part);
             }
         }
         let mut bound = [0; 32];
@@ -131,12 +130,36 @@ impl Bound {
     }
 }
 
+/// Gives `part` what a raw value means: white space between tokens, the order of members and escapes in texts mean nothing,
+/// and each digit of a number may mean something.
+fn meaning(raw: &str, part: &mut dyn FnMut(&[u8])) {
+    let raw = raw.trim_ascii();
+    if let Ok(members) = Members::parse(raw) {
+        let mut members: Vec<_> = members.iter().collect();
+        members.sort_unstable();
+        part(format!("{{{}", members.len()).as_bytes());
+        for (key, value) in members {
+            part(key.as_bytes());
+            meaning(value, part);
+        }
+    } else if let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(raw) {
+        part(format!("[{}", items.len()).as_bytes());
+        for item in items {
+            meaning(item.get(), part);
+        }
+    } else if let Ok(text) = serde_json::from_str::<String>(raw) {
+        part(format!("\"{text}").as_bytes());
+    } else {
+        part(raw.as_bytes());
+    }
+}
+
 /// The members of `params` that differ between a request and its retry.
 const PER_REQUEST: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, header::COOKIE};
+    use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
 
     use super::*;
 
@@ -174,11 +197,38 @@ mod tests {
             Bound::of(&anyone, &headers, &request("tools/call", CALL))
         };
         assert_ne!(bound(AUTHORIZATION, "one"), bound(AUTHORIZATION, "two"), "without a name it stands for one");
+        let key = HeaderName::from_static("x-api-key");
+        assert_ne!(bound(key.clone(), "one"), bound(key, "two"), "so does a key");
         assert_eq!(bound(COOKIE, "one"), bound(COOKIE, "two"), "it may have been renewed");
         let after_a_restart = Seals::new(&[1; 32]);
         let bound = Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL));
         assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));
         assert_eq!(Seals::new(&[2; 32]).open(&sealed, bound), None);
+    }
+
+    #[test]
+    fn a_state_is_bound_to_what_the_params_mean_and_not_to_how_they_are_written() {
+        let ann = owner("ann", "/mcp");
+        let bound = |arguments: &str| {
+            Bound::of(&ann, &HeaderMap::new(), &request("tools/call", &format!(r#"{{"arguments":{arguments}}}"#)))
+        };
+        for (one, other) in [
+            (r#"{"a":[1, {"b":2,"c":"x"}]}"#, "{ \"a\" : [1,{\"c\":\"\\u0078\",\"b\":2}] }"),
+            (r#"{"a":"é"}"#, r#"{"a":"\u00e9"}"#),
+        ] {
+            assert_eq!(bound(one), bound(other), "{one} {other}");
+        }
+        for (one, other) in [
+            (r#"{"a":123456789012345678901234567890}"#, r#"{"a":123456789012345678901234567891}"#),
+            (r#"{"a":18446744073709551616}"#, r#"{"a":18446744073709551617}"#),
+            (r#"{"a":0.1}"#, r#"{"a":0.10000000000000001}"#),
+            (r#"{"a":1,"a":2}"#, r#"{"a":9,"a":2}"#),
+            (r#"{"a":[1,[2]]}"#, r#"{"a":[[1],2]}"#),
+            (r#"{"a":"1"}"#, r#"{"a":1}"#),
+            (r#"{"a":{}}"#, r#"{"a":[]}"#),
+        ] {
+            assert_ne!(bound(one), bound(other), "{one} {other}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::{
     flow::Item,
     limit::{KeptBytes, Permit},
     observe::events,
+    session::Caller,
     task::{Adopted, LastingWork},
     upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
     wire::{Message, Method, Parts, RpcError, object::Members, params::given_token},
@@ -75,6 +76,7 @@ pub(super) struct Run {
     pub(super) heartbeat: Option<Heartbeat>,
     /// How long its client may take to answer.
     pub(super) input_timeout: Duration,
+    /// When it was sent.
     pub(super) since: Instant,
     pub(super) progress: f64,
     /// What a person may be told of the progress.
@@ -111,8 +113,6 @@ impl Modern {
         asks: bool,
         adoptable: Option<Adoptable>,
     ) -> Result<Answer, Refused> {
-        // The client's patience counts from its request, and not from when a session is open.
-        let now = Instant::now();
         self.begin(&mut request)?;
         let lease = self.lease(&request, asks).await?;
         if adoptable.as_ref().is_some_and(Adoptable::is_job) {
@@ -120,15 +120,17 @@ impl Modern {
         }
         let asked_at = hosts::asked_at(&request, &lease);
         let call = self.start(&request, &lease, asks, adoptable.is_some()).await?;
+        let sent = Instant::now();
         // For what is no tool, what holds for all tools, which a pattern `*` may set.
         let tool = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall).unwrap_or("*");
         let input_timeout = request.caller.upstream.policy.tool(tool).input_timeout;
         let after = adoptable.as_ref().map_or(Duration::MAX, Adoptable::after);
+        let adopt_at = request.came.checked_add(after).unwrap_or(sent + FAR);
         let (to, from) = pieces(&self.capacity, &self.observer);
         let heartbeat = heartbeat_of(&request, &call);
         let permit = adoptable.as_ref().and_then(Adoptable::permit);
         let limit = permit.as_ref().and(adoptable.as_ref()).map(|it| it.tool.timeout);
-        let timeout = limit.map(|limit| (limit, now + limit));
+        let timeout = limit.map(|limit| (limit, sent + limit));
         let run = Run {
             modern: Arc::clone(self),
             request,
@@ -137,12 +139,12 @@ impl Modern {
             asked_at,
             adoptable,
             _permit: permit,
-            adopt_at: now.checked_add(after).unwrap_or(now + FAR),
+            adopt_at,
             timeout,
             becoming: None,
             heartbeat,
             input_timeout,
-            since: now,
+            since: sent,
             progress: f64::NEG_INFINITY,
             text: None,
             questions: Vec::new(),
@@ -219,13 +221,16 @@ impl Modern {
         let (to, from) = pieces(&self.capacity, &self.observer);
         let taken = retry.is_some_and(|retry| retry.send(Retry { request, answers, progress_token, to }).is_ok());
         if !taken {
-            self.observer.emit(events::RequestStateRefused { who: &caller.who });
-            return Err(RpcError::bad_params(
-                "params.requestState is not good, or not any more; send the request again without it",
-            )
-            .into());
+            return Err(self.refuse_state(&caller));
         }
         from.answer().await
+    }
+
+    /// Refuses a state that is not good here and now. Tells nothing of the reason.
+    pub(super) fn refuse_state(&self, caller: &Caller) -> Refused {
+        self.observer.emit(events::RequestStateRefused { who: &caller.who });
+        let why = "params.requestState is not good, or not any more; send the request again without it";
+        RpcError::bad_params(why).into()
     }
 }
 

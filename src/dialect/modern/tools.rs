@@ -1,6 +1,6 @@
 //! `tools/call`, and the requests that only pass.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use super::{
     Answer, ClientRequest, Modern, Polled, Refused,
@@ -14,9 +14,13 @@ use crate::{
     config::Support,
     limit::Rated,
     task::{AskedTtl, CallSession, NewTask, ToolCall},
-    upstream::Generation,
+    upstream::{Generation, Lease},
     wire::{RpcError, excerpt, object::Members},
 };
+
+/// How long a call that can be a task waits for a session, though it is to be a task sooner: a server that refuses one
+/// may ask its client to log in.
+const OPENS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Modern {
     /// Passes a request that is never asked about.
@@ -58,7 +62,7 @@ impl Modern {
 
     async fn call_server_tool(
         self: &Arc<Self>,
-        request: Box<ClientRequest>,
+        mut request: Box<ClientRequest>,
         generation: Generation,
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
@@ -80,34 +84,40 @@ impl Modern {
         }
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
         let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
-        match permit {
-            Some(permit) => {
+        self.begin(&mut request)?;
+        // A task that begins at once waits for no session that it has for itself.
+        let waits = permit.is_some() || request.caller.upstream.shares(request.caller.client);
+        let patience = if permit.is_some() { tool.task_after.max(OPENS_WITHIN) } else { OPENS_WITHIN };
+        let lease = if waits { self.lease_until(&request, request.came + patience).await? } else { None };
+        match (permit, lease) {
+            (Some(permit), Some(lease)) => {
+                request.opened = Some(Arc::new(lease));
                 let form = Form::Task(Arc::new(permit));
                 self.run(request, true, Some(Adoptable { name, tool, form, counted: false })).await
             }
-            // Where no turn is free, the call waits for one as a task.
-            None => Box::pin(self.create(request, generation, name, tool)).await,
+            // Where no turn is free, the call waits for one as a task; and for a session, where none opens soon.
+            (permit, lease) => {
+                drop(permit);
+                Box::pin(self.create(request, lease, generation, name, tool)).await
+            }
         }
     }
 
     /// Creates a task at once.
-    pub(super) async fn create(
+    async fn create(
         self: &Arc<Self>,
-        mut request: Box<ClientRequest>,
+        request: Box<ClientRequest>,
+        lease: Option<Lease>,
         generation: Generation,
         name: Arc<str>,
         tool: Arc<crate::config::Tool>,
     ) -> Result<Answer, Refused> {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
-        // The queue counts it from its creation on.
-        self.begin(&mut request)?;
-        // What is known of the server may be forgotten meanwhile: the form is that of the session.
-        let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
-            let lease = self.lease(&request, true).await?;
-            (CallSession::Pooled(lease.hold()), lease.pooled.generation)
-        } else {
-            (CallSession::Later, generation)
+        let (session, generation) = match lease {
+            // What is known of the server may be forgotten meanwhile: the form is that of the session.
+            Some(lease) => (CallSession::Pooled(lease.hold()), lease.pooled.generation),
+            None => (CallSession::Later, generation),
         };
         let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
@@ -121,15 +131,9 @@ impl Modern {
     }
 }
 
-/// Returns `params.requestState`, if there is one.
+/// Returns `params.requestState`, if there is one. What is no text is none that is good.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
     let params = request.message.params().filter(|_| request.has_state).map(Members::parse).transpose();
-    let Some(params) = params.map_err(RpcError::bad_params)? else { return Ok(None) };
-    match params.get("requestState") {
-        None => Ok(None),
-        Some(_) => match params.text("requestState") {
-            Some(state) => Ok(Some(state.into_owned())),
-            None => Err(RpcError::bad_params("params.requestState must be a string")),
-        },
-    }
+    let params = params.map_err(RpcError::bad_params)?;
+    Ok(params.map(|params| params.text("requestState").map_or_else(String::new, Cow::into_owned)))
 }

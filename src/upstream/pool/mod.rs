@@ -137,6 +137,14 @@ impl SessionPool {
         }
     }
 
+    /// Leases the session that calls of a key share, if it is open.
+    #[must_use]
+    pub fn lease_now(&self, key: &PoolKey) -> Option<Lease> {
+        // Where the process stops, opening another one fails with the reason.
+        let used = Slots::of(&self.slots, key).ok()?;
+        used.slot.lease_shared(key.client.any(), Lease::of).or_else(|| self.lease_link(key, Lease::of))
+    }
+
     /// Leases the session that calls of a key share, and opens it where it has to. Where that has to wait for a place,
     /// what `freed` gives meanwhile does as well.
     async fn shared<T>(

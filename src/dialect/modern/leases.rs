@@ -1,0 +1,61 @@
+//! Which session with the server a request gets, and how long a call that can be a task waits for it.
+
+use std::sync::Arc;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{ClientRequest, Modern, Refused};
+use crate::{
+    task::LastingWork,
+    upstream::{Lease, Lessee, NoSession},
+    wire::RpcError,
+};
+
+impl Modern {
+    /// Returns a session with the server for a request. `asks`: the server may ask something in the course of it.
+    pub(super) async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
+        if let Some(opened) = request.opened() {
+            return Ok(opened);
+        }
+        let leased = request.caller.upstream.lease(request.lessee(), asks).await;
+        leased.map_err(|why| self.no_session(request, why))
+    }
+
+    /// Returns a session for a call that can be a task; `None` where none is open by `until`. It is opened all the same.
+    ///
+    /// # Errors
+    /// [`Refused`] where the server gives no session, so that a client can log in, for example.
+    pub(super) async fn lease_until(&self, request: &ClientRequest, until: Instant) -> Result<Option<Lease>, Refused> {
+        if let Some(open) = request.opened().or_else(|| request.caller.upstream.lease_now(request.lessee())) {
+            return Ok(Some(open));
+        }
+        let (caller, headers) = (Arc::clone(&request.caller), request.headers.clone());
+        let opening = LastingWork::new(async move {
+            let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &headers };
+            caller.upstream.lease(lessee, true).await
+        });
+        match timeout_at(until, opening).await {
+            Ok(leased) => leased.map(Some).map_err(|why| self.no_session(request, why)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn no_session(&self, request: &ClientRequest, why: NoSession) -> Refused {
+        match why {
+            NoSession::Full(why) => RpcError::internal(why).into(),
+            why @ NoSession::NotAgreed(_) => self.failed(request, &why.to_failure()),
+        }
+    }
+}
+
+impl ClientRequest {
+    /// Returns what was opened for this request, unless the server has forgotten it.
+    fn opened(&self) -> Option<Lease> {
+        let opened = self.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost());
+        opened.map(|opened| Lease::of(&opened.pooled))
+    }
+
+    fn lessee(&self) -> Lessee<'_> {
+        Lessee { owner: &self.caller.owner, client: self.caller.client, headers: &self.headers }
+    }
+}
