@@ -6,7 +6,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{ClientRequest, Modern, Refused};
 use crate::{
-    task::LastingWork,
     upstream::{Lease, Lessee, NoSession},
     wire::RpcError,
 };
@@ -30,14 +29,16 @@ impl Modern {
             return Ok(Some(open));
         }
         let (caller, headers) = (Arc::clone(&request.caller), request.headers.clone());
-        let opening = LastingWork::new(async move {
+        let mut opening = Box::pin(async move {
             let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &headers };
             caller.upstream.lease(lessee, true).await
         });
-        match timeout_at(until, opening).await {
-            Ok(leased) => leased.map(Some).map_err(|why| self.no_session(request, why)),
-            Err(_) => Ok(None),
+        if let Ok(leased) = timeout_at(until, &mut opening).await {
+            return leased.map(Some).map_err(|why| self.no_session(request, why));
         }
+        // Not where the client leaves: what it has begun would count for nobody.
+        tokio::spawn(opening);
+        Ok(None)
     }
 
     fn no_session(&self, request: &ClientRequest, why: NoSession) -> Refused {
