@@ -245,7 +245,7 @@ impl Signals {
         let log = log.clone();
         tokio::select! {
             _ = tokio::task::spawn_blocking(move || log.say(&error)) => {}
-            // Where nobody reads stderr, a signal ends the wait.
+            // The line waits for a reader of stderr. Without one, a signal ends the process.
             _ = self.next() => {}
         }
         Err(ExitCode::FAILURE)

@@ -37,11 +37,21 @@ pub enum Admission {
     Queued(QueuedCall),
 }
 
-/// The right to run, given back when dropped. It has to live as long as the call's exchange.
+/// The right to run, given back when its last clone is dropped. It has to live as long as the call's exchange.
+#[derive(Clone, Debug)]
+pub struct Permit(#[expect(dead_code, reason = "it is dropped")] Arc<TakenTurn>);
+
+/// A turn that a call has, until this is dropped.
 #[derive(Debug)]
-pub struct Permit {
+struct TakenTurn {
     turns: Arc<Turns>,
     keys: CallKeys,
+}
+
+impl Permit {
+    fn new(turns: &Arc<Turns>, keys: CallKeys) -> Self {
+        Self(Arc::new(TakenTurn { turns: Arc::clone(turns), keys }))
+    }
 }
 
 /// A call in the queue, which gives its place back when dropped.
@@ -72,7 +82,7 @@ impl Turns {
 
     fn begin(self: &Arc<Self>, keys: CallKeys, turn: oneshot::Sender<Permit>) {
         // A call that has just given up its place gives the turn on by dropping it.
-        drop(turn.send(Permit { turns: Arc::clone(self), keys }));
+        drop(turn.send(Permit::new(self, keys)));
     }
 
     /// Lets a call of `owner` run or wait, within the `limits` of its tool. A waiting call keeps its request, which has
@@ -103,10 +113,9 @@ impl Turns {
             sender
         };
         let (keys, place) = entering(&mut self.scheduler.lock(), &mut on_turn)?;
-        let turns = Arc::clone(self);
         Ok(match place.zip(turn) {
-            Some((place, turn)) => Admission::Queued(QueuedCall { turns, keys, place, turn }),
-            None => Admission::Now(Permit { turns, keys }),
+            Some((place, turn)) => Admission::Queued(QueuedCall { turns: Arc::clone(self), keys, place, turn }),
+            None => Admission::Now(Permit::new(self, keys)),
         })
     }
 
@@ -124,7 +133,7 @@ impl Turns {
     /// Returns the right to run of a call that has run before, in an earlier process, whatever the limits are now.
     pub fn resume(self: &Arc<Self>, owner: &Owner, tool: ToolId, limits: ToolLimits) -> Permit {
         let keys = self.scheduler.lock().enter_running(owner, tool, limits);
-        Permit { turns: Arc::clone(self), keys }
+        Permit::new(self, keys)
     }
 }
 
@@ -150,7 +159,7 @@ impl Drop for QueuedCall {
     }
 }
 
-impl Drop for Permit {
+impl Drop for TakenTurn {
     fn drop(&mut self) {
         let next = self.turns.scheduler.lock().leave(self.keys, &self.turns.may_start);
         for (keys, turn) in next.into_iter().flatten() {

@@ -28,7 +28,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Adoption {
     /// Its turn, held since it began, and kept for another try where this one comes to nothing.
-    pub permit: Arc<Permit>,
+    pub permit: Permit,
     /// When it began.
     pub since: Instant,
     /// The last progress that was told.
@@ -49,7 +49,7 @@ pub struct Adopted {
     /// What its client is told of its time.
     pub outlook: Outlook,
     runner: Runner,
-    permit: Arc<Permit>,
+    permit: Permit,
     stopped: oneshot::Receiver<Stop>,
     beginning: Beginning,
     request: Option<Message>,

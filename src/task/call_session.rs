@@ -4,7 +4,7 @@ use http::HeaderMap;
 
 use crate::{
     session::Caller,
-    upstream::{Failure, Lessee, UpstreamGuard, UpstreamSession},
+    upstream::{Failure, Lessee, PendingLease, UpstreamGuard, UpstreamSession},
 };
 
 /// The session of a task's call, in use while the task lives.
@@ -14,6 +14,8 @@ pub enum CallSession {
     Own(UpstreamGuard),
     /// One of the pool. Where the server has forgotten it, another one takes its place.
     Pooled(UpstreamGuard),
+    /// One of the pool that is being opened already, for this call.
+    Pending(PendingLease),
     /// One for this call alone, which is opened when it is its turn. That of its client, which gets what the server
     /// says meanwhile, is in use too.
     Apart(UpstreamGuard),
@@ -27,7 +29,7 @@ impl CallSession {
         match self {
             Self::Own(guard) => Some(guard),
             Self::Pooled(guard) => Some(guard).filter(|guard| !guard.get().is_lost()),
-            Self::Apart(_) | Self::Later => None,
+            Self::Pending(_) | Self::Apart(_) | Self::Later => None,
         }
     }
 
@@ -56,7 +58,8 @@ impl CallSession {
         let lessee = Lessee { owner: &caller.owner, client, headers };
         let leased = match self {
             Self::Own(_) => return Err(Failure::SessionLost),
-            Self::Pooled(_) | Self::Later => upstream.lease(lessee, true).await,
+            Self::Pending(pending) if let Some(leased) = pending.take().await => leased,
+            Self::Pooled(_) | Self::Pending(_) | Self::Later => upstream.lease(lessee, true).await,
             Self::Apart(_) => upstream.lease_apart(lessee).await,
         };
         let leased = match leased {
@@ -79,7 +82,7 @@ impl CallSession {
     pub(super) fn listener<'s>(&'s self, session: &'s UpstreamGuard) -> &'s UpstreamSession {
         match self {
             Self::Own(guard) | Self::Apart(guard) => guard.get(),
-            Self::Pooled(_) | Self::Later => session.get(),
+            Self::Pooled(_) | Self::Pending(_) | Self::Later => session.get(),
         }
     }
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     config::Tool,
-    limit::{Admission, Limited, ToolId, ToolLimits},
+    limit::{Admission, Limited, Permit, ToolId, ToolLimits},
     observe::events,
     session::{Caller, TaskAdmission},
     wire::{Message, headers_cost},
@@ -91,7 +91,8 @@ pub struct NewTask {
 }
 
 impl Engine {
-    /// Creates the task for a call of `caller`, which runs in `session`.
+    /// Creates the task for a call of `caller`, which runs in `session`: at once with a `turn` that it has already, and
+    /// when it is its turn without one.
     ///
     /// # Errors
     /// [`NotCreated`]
@@ -101,6 +102,7 @@ impl Engine {
         session: CallSession,
         call: ToolCall,
         new_task: NewTask,
+        turn: Option<Permit>,
     ) -> Result<CreatedTask, NotCreated> {
         let ToolCall { message: request, headers, modern } = call;
         let NewTask { name, tool, ttl: asked_ttl, announced, writer, admission: task_admission } = new_task;
@@ -108,7 +110,10 @@ impl Engine {
         let tool_name = self.tool_times.shared_name(&tool_id);
         let bytes = CALL_OVERHEAD + request.bytes().len() + headers_cost(&headers);
         let limits = ToolLimits { running: tool.max_running, queued: tool.max_queued };
-        let admitted = self.turns.admit(&caller.owner, tool_id.clone(), limits, bytes);
+        let admitted = match turn {
+            Some(permit) => Ok(Admission::Now(permit)),
+            None => self.turns.admit(&caller.owner, tool_id.clone(), limits, bytes),
+        };
         let admission = admitted.map_err(|limited| {
             let reason = limited.name();
             self.observer.emit(events::TaskRefused { who: &caller.who, tool: &tool_name, reason });

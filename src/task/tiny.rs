@@ -126,7 +126,7 @@ async fn create_with(
         admission: Some(admission),
     };
     let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
-    engine.create(caller, CallSession::Own(session.upstream_session.hold()), call, wanted).await
+    engine.create(caller, CallSession::Own(session.upstream_session.hold()), call, wanted, None).await
 }
 
 #[tokio::test(start_paused = true)]

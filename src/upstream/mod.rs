@@ -12,6 +12,7 @@ mod known_tools;
 mod lease;
 mod native;
 mod open_exchange;
+mod pending_lease;
 mod points;
 mod pool;
 mod purpose;
@@ -37,6 +38,7 @@ pub use known_tools::{JobTool, JobToolNames, KnownTools, ListPage, ListRequest, 
 pub use lease::Lessee;
 pub use native::{MAX_WAITING, NativeTasks, NativeTools, ToolNames};
 pub use open_exchange::{MAX_IN_FLIGHT, TooMany};
+pub use pending_lease::PendingLease;
 pub use pool::{Generation, Lease, NoSession, PoolLimits, Pooled, PoolsTotal, ServerFacts, SessionPool};
 pub use purpose::Purpose;
 pub use response::{ExchangeEnd, UpstreamResponse};

@@ -17,7 +17,7 @@ pub struct Parts {
 impl Parts {
     /// Starts a document of so many bytes.
     pub(super) fn of_bytes(size: usize) -> Self {
-        // Exact where nothing is shared, because the document may be kept.
+        // Exact for small ones, because the document may be kept.
         Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) }
     }
 

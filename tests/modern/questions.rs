@@ -283,7 +283,7 @@ async fn a_question_of_a_task_stands_at_the_task_and_is_answered_there() {
 
 #[tokio::test]
 async fn a_call_that_asked_becomes_a_task_only_after_its_client_has_answered() {
-    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
+    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"500ms\"\n").await;
     client.call("echo").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     assert_eq!(result["resultType"], "input_required");
@@ -327,7 +327,7 @@ async fn a_call_that_goes_on_after_a_question_that_it_could_not_ask_fails_with_i
 
 #[tokio::test]
 async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_what_it_does_not_declare() {
-    let (upstream, gate, client) = house("[tasks]\ntask_after = \"100ms\"\n").await;
+    let (upstream, gate, client) = house("[tasks]\ntask_after = \"500ms\"\n").await;
     client.call("echo").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));

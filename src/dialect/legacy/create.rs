@@ -76,7 +76,7 @@ impl Legacy {
             Sessions::Owner => CallSession::Own(upstream_session),
             Sessions::Request => CallSession::Apart(upstream_session),
         };
-        let created = self.engine.create(&session.caller, call_session, call, new_task).await;
+        let created = self.engine.create(&session.caller, call_session, call, new_task, None).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         let text = settings.immediate_response.as_deref();
         let immediate = text.map(|text| created.outlook.immediate_response(text));

@@ -24,7 +24,7 @@ pub(super) struct Adoptable {
 #[derive(Debug)]
 pub(super) enum Form {
     /// A task, with the right to run that was taken before the call began.
-    Task(Arc<Permit>),
+    Task(Permit),
     /// A job, whose client knows no tasks.
     Job,
 }
@@ -68,9 +68,9 @@ impl Adoptable {
     }
 
     /// Returns the right to run that the call has.
-    pub(super) fn permit(&self) -> Option<Arc<Permit>> {
+    pub(super) fn permit(&self) -> Option<Permit> {
         match &self.form {
-            Form::Task(permit) => Some(Arc::clone(permit)),
+            Form::Task(permit) => Some(permit.clone()),
             Form::Job => None,
         }
     }

@@ -30,7 +30,7 @@ impl Run {
         if !counted && caller.account.count(Rated::Creation).is_err() {
             return self.adopt_later(Adoptable { name, tool, form: Form::Task(permit), counted });
         }
-        let form = Form::Task(Arc::clone(&permit));
+        let form = Form::Task(permit.clone());
         let next = Adoptable { name: Arc::clone(&name), tool: Arc::clone(&tool), form, counted: true };
         let announced = caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };

@@ -6,9 +6,17 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{ClientRequest, Modern, Refused};
 use crate::{
-    upstream::{Lease, Lessee, NoSession},
+    upstream::{Lease, Lessee, NoSession, PendingLease},
     wire::RpcError,
 };
+
+/// What became of a wait for a session.
+pub(super) enum Opened {
+    /// It is open.
+    Open(Lease),
+    /// It is still being opened.
+    Pending(PendingLease),
+}
 
 impl Modern {
     /// Returns a session with the server for a request. `asks`: the server may ask something in the course of it.
@@ -20,25 +28,31 @@ impl Modern {
         leased.map_err(|why| self.no_session(request, why))
     }
 
-    /// Returns a session for a call that can be a task; `None` where none is open by `until`. It is opened all the same.
+    /// Waits `until` then for a session for a call that can be a task.
     ///
     /// # Errors
     /// [`Refused`] where the server gives no session, so that a client can log in, for example.
-    pub(super) async fn lease_until(&self, request: &ClientRequest, until: Instant) -> Result<Option<Lease>, Refused> {
+    pub(super) async fn lease_until(&self, request: &ClientRequest, until: Instant) -> Result<Opened, Refused> {
         if let Some(open) = request.opened().or_else(|| request.caller.upstream.lease_now(request.lessee())) {
-            return Ok(Some(open));
+            return Ok(Opened::Open(open));
         }
         let (caller, headers) = (Arc::clone(&request.caller), request.headers.clone());
-        let mut opening = Box::pin(async move {
+        let mut leasing = Box::pin(async move {
             let lessee = Lessee { owner: &caller.owner, client: caller.client, headers: &headers };
             caller.upstream.lease(lessee, true).await
         });
-        if let Ok(leased) = timeout_at(until, &mut opening).await {
-            return leased.map(Some).map_err(|why| self.no_session(request, why));
+        match timeout_at(until, &mut leasing).await {
+            Ok(leased) => leased.map(Opened::Open).map_err(|why| self.no_session(request, why)),
+            Err(_) => Ok(Opened::Pending(PendingLease::new(leasing))),
         }
-        // Not where the client leaves: what it has begun would count for nobody.
-        tokio::spawn(opening);
-        Ok(None)
+    }
+
+    /// Waits for a session that is being opened for a request.
+    pub(super) async fn opened(&self, request: &ClientRequest, pending: &PendingLease) -> Result<Lease, Refused> {
+        match pending.take().await {
+            Some(leased) => leased.map_err(|why| self.no_session(request, why)),
+            None => self.lease(request, true).await,
+        }
     }
 
     fn no_session(&self, request: &ClientRequest, why: NoSession) -> Refused {

@@ -15,6 +15,7 @@ mod leases;
 mod listen;
 mod listen_through;
 mod listen_to_tasks;
+mod meaning;
 mod meta;
 mod onward;
 mod param_headers;
@@ -207,7 +208,7 @@ impl Modern {
         if REMOVED.contains(&request.method) {
             return Err(no_method(&request));
         }
-        if request.method == Method::Listen && self.listens_to_own_tasks(&request).await {
+        if request.method == Method::Listen && !request.has_state && self.listens_to_own_tasks(&request).await {
             return Box::pin(self.listen(request)).await;
         }
         let generation = match self.generation(&mut request).await {
@@ -216,8 +217,12 @@ impl Modern {
         };
         match request.method {
             _ if generation.is_modern() => Box::pin(self.pass_up(request, generation)).await,
-            // No such request was ever answered with a state.
-            method if request.has_state && !may_be_asked_about(method) => Err(self.refuse_state(&request.caller)),
+            // None of these was ever answered with a state.
+            Method::Discover | Method::ToolsList | Method::OtherList | Method::Complete | Method::Listen
+                if request.has_state =>
+            {
+                Err(self.refuse_state(&request.caller))
+            }
             Method::Discover => Box::pin(self.discover(request)).await,
             Method::ToolsCall => self.call_tool(request).await,
             Method::ToolsList | Method::OtherList | Method::Complete => self.pass(request).await,

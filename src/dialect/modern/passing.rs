@@ -201,7 +201,7 @@ fn typed(response: &Message, request: &ClientRequest, generation: Generation) ->
         translate::complete(&mut edits, raw);
         return Message::parse(edits.apply().into_bytes()).map(Some).map_err(|why| why.to_string());
     };
-    let may_ask = matches!(request.method, Method::ToolsCall | Method::PromptsGet | Method::ResourcesRead);
+    let may_ask = may_be_asked_about(request.method);
     let is_call = request.method == Method::ToolsCall;
     let may_be_task = is_call && request.meta.tasks && request.whose(generation) != Whose::Ours;
     match result.text("resultType").as_deref() {

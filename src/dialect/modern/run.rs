@@ -65,7 +65,7 @@ pub(super) struct Run {
     pub(super) asked_at: u64,
     pub(super) adoptable: Option<Adoptable>,
     /// The right to run of a call that may become a task: it runs, whether it becomes one or not.
-    pub(super) _permit: Option<Arc<Permit>>,
+    pub(super) _permit: Option<Permit>,
     /// When the call becomes a task if it has not ended.
     pub(super) adopt_at: Instant,
     /// How long a call with the right to run may take, whether it becomes a task or not, and when that is over.

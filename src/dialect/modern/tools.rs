@@ -7,14 +7,15 @@ use super::{
     adoptable::{Adoptable, Form},
     input::check_pages,
     jobs,
+    leases::Opened,
     onward::{Sent, Whose},
     tasks,
 };
 use crate::{
-    config::Support,
-    limit::Rated,
+    config::{Support, Tool},
+    limit::{Permit, Rated},
     task::{AskedTtl, CallSession, NewTask, ToolCall},
-    upstream::{Generation, Lease},
+    upstream::Generation,
     wire::{RpcError, excerpt, object::Members},
 };
 
@@ -83,47 +84,66 @@ impl Modern {
             (Support::Required | Support::Optional, true) => {}
         }
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
-        let permit = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
+        let turn = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
         self.begin(&mut request)?;
-        // A task that begins at once waits for no session that it has for itself.
-        let waits = permit.is_some() || request.caller.upstream.shares(request.caller.client);
-        let patience = if permit.is_some() { tool.task_after.max(OPENS_WITHIN) } else { OPENS_WITHIN };
-        let lease = if waits { self.lease_until(&request, request.came + patience).await? } else { None };
-        match (permit, lease) {
-            (Some(permit), Some(lease)) => {
-                request.opened = Some(Arc::new(lease));
-                let form = Form::Task(Arc::new(permit));
-                self.run(request, true, Some(Adoptable { name, tool, form, counted: false })).await
+        // Where no turn is free, the call waits for one as a task.
+        let Some(turn) = turn else { return Box::pin(self.create_at_once(&request, generation, name, tool)).await };
+        let mut counted = false;
+        let lease = match self.lease_until(&request, request.came + tool.task_after.max(OPENS_WITHIN)).await? {
+            Opened::Open(lease) => lease,
+            Opened::Pending(pending) => {
+                counted = request.caller.account.count(Rated::Creation).is_ok();
+                let (session, named) = (CallSession::Pending(pending.clone()), (Arc::clone(&name), Arc::clone(&tool)));
+                if counted
+                    && let Ok(task) =
+                        Box::pin(self.create(&request, session, generation, named, Some(turn.clone()))).await
+                {
+                    return Ok(task);
+                }
+                // A limit lets it become no task now, and it goes on as it is.
+                self.opened(&request, &pending).await?
             }
-            // Where no turn is free, the call waits for one as a task; and for a session, where none opens soon.
-            (permit, lease) => {
-                drop(permit);
-                Box::pin(self.create(request, lease, generation, name, tool)).await
-            }
-        }
+        };
+        request.opened = Some(Arc::new(lease));
+        self.run(request, true, Some(Adoptable { name, tool, form: Form::Task(turn), counted })).await
     }
 
-    /// Creates a task at once.
-    async fn create(
+    /// Creates a task for a call that waits for its turn, or whose tool is always called as a task.
+    async fn create_at_once(
         self: &Arc<Self>,
-        request: Box<ClientRequest>,
-        lease: Option<Lease>,
+        request: &ClientRequest,
         generation: Generation,
         name: Arc<str>,
-        tool: Arc<crate::config::Tool>,
+        tool: Arc<Tool>,
     ) -> Result<Answer, Refused> {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
-        let (session, generation) = match lease {
-            // What is known of the server may be forgotten meanwhile: the form is that of the session.
-            Some(lease) => (CallSession::Pooled(lease.hold()), lease.pooled.generation),
-            None => (CallSession::Later, generation),
+        let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
+            match self.lease_until(request, request.came + OPENS_WITHIN).await? {
+                // What is known of the server may be forgotten meanwhile: the form is that of the session.
+                Opened::Open(lease) => (CallSession::Pooled(lease.hold()), lease.pooled.generation),
+                Opened::Pending(pending) => (CallSession::Pending(pending), generation),
+            }
+        } else {
+            (CallSession::Later, generation)
         };
+        Ok(self.create(request, session, generation, (name, tool), None).await?)
+    }
+
+    /// Creates a task, with a turn if its call has one.
+    async fn create(
+        self: &Arc<Self>,
+        request: &ClientRequest,
+        session: CallSession,
+        generation: Generation,
+        (name, tool): (Arc<str>, Arc<Tool>),
+        turn: Option<Permit>,
+    ) -> Result<Answer, RpcError> {
         let Sent { message, headers } = request.sent(generation, Whose::Ours)?;
         let announced = request.caller.upstream.status_notifications;
         let wanted = NewTask { name, tool, ttl: AskedTtl::Default, announced, writer: &Polled, admission: None };
         let call = ToolCall { message, headers, modern: generation.is_modern() };
-        let created = self.engine.create(&request.caller, session, call, wanted).await;
+        let created = self.engine.create(&request.caller, session, call, wanted, turn).await;
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         // Where the runner has ended, the task was cancelled meanwhile.
         let _ = created.start.send(());

@@ -105,7 +105,7 @@ impl JobTools {
             writer: &JobWriter,
             admission,
         };
-        let adoption = Adoption { permit: Arc::new(permit), since, progress, text, headers, request };
+        let adoption = Adoption { permit, since, progress, text, headers, request };
         let adopted = self.engine.adopt(caller, call_session, new_task, adoption).await?;
         let facts = JobFacts {
             id: adopted.task.id,

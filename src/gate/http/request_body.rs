@@ -2,7 +2,7 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -58,8 +58,10 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let (Some(body), Some(rests)) = (self.body.take(), &self.rests) else { return };
-        if body.is_end_stream() {
+        let (Some(mut body), Some(rests)) = (self.body.take(), &self.rests) else { return };
+        // Usually all of it has been read. Where the client has reset the stream, nothing more comes.
+        let looked = Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        if body.is_end_stream() || matches!(looked, Poll::Ready(None | Some(Err(_)))) {
             return;
         }
         // Where there is no room, or the process ends, the stream is reset.

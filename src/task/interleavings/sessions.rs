@@ -33,7 +33,7 @@ async fn create(setup: &Setup, session: &Arc<Session>) -> bool {
         admission: Some(admission),
     };
     let call = ToolCall { message: request, headers: HeaderMap::new(), modern: false };
-    setup.engine.create(&session.caller, upstream_session, call, wanted).await.is_ok()
+    setup.engine.create(&session.caller, upstream_session, call, wanted, None).await.is_ok()
 }
 
 over_each_store! {

@@ -5,8 +5,7 @@ use bytes::Bytes;
 /// The largest outcome that is copied each time it is asked for, in bytes.
 const MAX_COPIED: usize = 4096;
 
-/// Bytes that are kept for long. `Bytes` counts its clones in an allocation of its own and is twice as large, which is as
-/// much again as a small outcome takes.
+/// Bytes that are kept for long. `Bytes` takes 32 bytes, and 32 more once it is cloned; a box takes 16.
 #[derive(Debug)]
 pub(super) enum CompactBytes {
     /// Few, perhaps none: they are copied.
@@ -22,7 +21,7 @@ impl Default for CompactBytes {
 }
 
 impl CompactBytes {
-    /// Keeps bytes that have memory of their own.
+    /// Keeps bytes. Many of them must have memory of their own.
     pub(super) fn of(bytes: &Bytes) -> Self {
         if bytes.len() <= MAX_COPIED { Self::Few((**bytes).into()) } else { Self::Many(Box::new(bytes.clone())) }
     }
