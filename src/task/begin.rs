@@ -7,8 +7,9 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::{
+    Task,
     runner::{ENVELOPE, MAX_KEPT, Runner, Running},
-    status_message,
+    status_message, ttl,
 };
 use crate::{
     limit::{Admission, Permit},
@@ -46,7 +47,11 @@ impl Runner {
     /// # Errors
     /// [`Failure`] where the call was not sent.
     pub(super) async fn begin(&mut self, request: Message, waited: bool) -> Result<Running, Failure> {
+        let opens = self.session.open().is_none();
         let session = self.reach().await?;
+        if opens {
+            self.cover().await;
+        }
         if waited || !self.is_noted(&session) {
             self.note(&session).await?;
         }
@@ -91,6 +96,7 @@ impl Runner {
         }
         running.session.vacate();
         let session = self.session.another(&self.caller, &self.headers, self.modern).await?;
+        self.cover().await;
         if self.engine.outlives_process() {
             // A later process is to find its answer in this session.
             self.note(&session).await?;
@@ -99,6 +105,17 @@ impl Runner {
         // Not a third time.
         *running = Running { request: None, ..again };
         Ok(())
+    }
+
+    /// Gives the task the time that its call needs from now on, where opening a session has taken too much of it.
+    async fn cover(&self) {
+        let now = self.engine.ledger.clock.steady();
+        let longer = |task: &Task| {
+            let change = ttl::prolonged(&self.tool, task, Some(now), now);
+            task.gains_by(&change).then_some(change)
+        };
+        // Where the store does not take it, the task ends as it was announced.
+        let _ = self.engine.change(self.owner(), self.id, longer).await;
     }
 
     /// Has the store note that the call is sent. A task that has ended meanwhile stays as it is, and its call is not

@@ -7,7 +7,7 @@ use crate::{
     upstream::{Failure, Lessee, PendingLease, UpstreamGuard, UpstreamSession},
 };
 
-/// The session of a task's call, in use while the task lives.
+/// The session of a task's call, in use while the task lives once it is open.
 #[derive(Debug)]
 pub enum CallSession {
     /// That of its client.

@@ -98,8 +98,9 @@ impl Runner {
             biased;
             _ = &mut stopped => return,
             begun = started => if begun.is_err() && self.is_cancelled_by_leaving() {
-                // Others do not wait for the store with it.
+                // Others do not wait for the store with it, and no session is opened for it.
                 drop((admission, in_queue));
+                self.session = CallSession::Later;
                 return self.end_unacknowledged().await;
             },
             // A client that does not take the answer must not keep the turn from others.

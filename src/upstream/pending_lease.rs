@@ -20,11 +20,14 @@ impl PendingLease {
         Self(Arc::new(Mutex::new(Some(AbortOnDropHandle::new(tokio::spawn(leasing))))))
     }
 
-    /// Waits for the lease, and takes it; `None` where it was taken before, or leasing has panicked.
+    /// Waits for the lease, and takes it; `None` where it was taken before, leasing has panicked, or what has come of it
+    /// in the meantime is no good now: a failure, or a session that is lost.
     pub async fn take(&self) -> Option<Result<Lease, NoSession>> {
         let mut pending = self.0.lock().await;
-        let leased = pending.as_mut()?.await.ok();
+        let leasing = pending.as_mut()?;
+        let waits = !leasing.is_finished();
+        let leased = leasing.await.ok();
         *pending = None;
-        leased
+        leased.filter(|leased| leased.as_ref().map_or(waits, |lease| !lease.pooled.session.is_lost()))
     }
 }

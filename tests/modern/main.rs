@@ -15,6 +15,7 @@ mod limits;
 mod listening;
 mod logging_in;
 mod one_process;
+mod opening;
 mod owners;
 mod pages;
 mod plain;

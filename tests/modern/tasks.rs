@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Client, Gate, Options, Upstream, eventually, soon},
+    kit::{Client, Gate, Upstream, eventually, soon},
 };
 
 async fn house(toml: &str) -> (Upstream, Gate, Modern) {
@@ -214,96 +214,4 @@ async fn answers_that_come_together_do_not_wait_for_each_other_to_be_taken_by_th
     let (updated, ()) = tokio::join!(update, arrive);
     assert_eq!(updated["resultType"], "complete");
     assert_eq!(client.get(id).await["status"], "working");
-}
-
-/// A client that needs a session of its own, whose handshake waits for the test. `toml` goes on with the upstream.
-async fn opening(toml: &str) -> (Upstream, Gate, Modern) {
-    let upstream = Upstream::start(Options { sessions: false, ..Options::default() }).await;
-    let gate = Gate::configured(&format!("[[upstream]]\nurl = {:?}\n{toml}", upstream.url())).await;
-    // From here on it is known which generation the server is of.
-    Modern::with_tasks(&gate.url).call("echo").await;
-    upstream.hold("initialize");
-    // What it can be asked keeps it apart from the session that is open.
-    let capabilities = json!({ "elicitation": {}, "extensions": { TASKS: {} } });
-    let client = Modern::able(&gate.url, capabilities);
-    (upstream, gate, client)
-}
-
-const AGREED: &str =
-    r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"server","version":"1"}}"#;
-
-#[tokio::test]
-async fn a_call_for_which_no_session_opens_in_time_is_a_task_that_runs_in_the_one_that_was_being_opened() {
-    for sessions in ["owner", "request"] {
-        for toml in ["task_after = \"0s\"", "task_after = \"300ms\"", "support = \"required\""] {
-            let (upstream, _gate, client) =
-                opening(&format!("sessions = {sessions:?}\n[upstream.tools.slow]\n{toml}\n")).await;
-            let initialized = upstream.count("initialize");
-            let task = client.call("slow").await;
-            assert_eq!(task["resultType"], "task", "{sessions} {toml}");
-            upstream.held("initialize").await.result(AGREED);
-            upstream.held("slow").await.result(r#"{"content":[]}"#);
-            client.until(task["taskId"].as_str().unwrap(), "completed").await;
-            let counts = (upstream.count("slow"), upstream.count("initialize") - initialized);
-            assert_eq!(counts, (1, 1), "{sessions} {toml}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_call_that_may_become_no_task_goes_on_when_its_session_is_open() {
-    let toml = "[upstream.tools.echo]\ntask_after = \"0s\"\n[upstream.tools.slow]\ntask_after = \"300ms\"\n[rate]\ncreations = \"1/h\"\n";
-    let (upstream, _gate, client) = opening(toml).await;
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let initialize = upstream.held("initialize").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    initialize.result(AGREED);
-    upstream.held("slow").await.result(r#"{"content":[]}"#);
-    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
-}
-
-#[tokio::test]
-async fn a_refusal_of_the_session_within_a_second_is_told_to_the_client_of_a_task_at_once() {
-    let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntask_after = \"0s\"\n").await;
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.send("tools/call", json!({ "name": "slow" })).await }
-    });
-    upstream.held("initialize").await.status(401, &[("www-authenticate", "Bearer scope=\"all\"")], "");
-    let answer = soon(calling).await.unwrap();
-    assert_eq!((answer.status.as_u16(), answer.header("www-authenticate")), (401, "Bearer scope=\"all\""));
-}
-
-#[tokio::test]
-async fn what_a_client_that_leaves_has_begun_to_open_is_given_up() {
-    let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntask_after = \"20s\"\n").await;
-    let leaving = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let initialize = upstream.held("initialize").await;
-    leaving.abort();
-    initialize.abandoned().await;
-}
-
-#[tokio::test]
-async fn the_timeout_of_a_call_begins_when_it_is_sent() {
-    let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntimeout = \"6s\"\ntask_after = \"2s\"\n").await;
-    let begun = Instant::now();
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let initialize = upstream.held("initialize").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    initialize.result(AGREED);
-    let slow = upstream.held("slow").await;
-    let task = soon(calling).await.unwrap();
-    assert_eq!(task["resultType"], "task", "{task}");
-    tokio::time::sleep(Duration::from_millis(6300).saturating_sub(begun.elapsed())).await;
-    slow.result(r#"{"content":[]}"#);
-    client.until(task["taskId"].as_str().unwrap(), "completed").await;
 }

@@ -6,7 +6,7 @@ use aws_lc_rs::{
     error::Unspecified,
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
-use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderName};
 use uuid::Uuid;
 
 use super::meaning::{self, part};
@@ -100,14 +100,14 @@ impl Seals {
 
 impl Bound {
     /// Returns what a state for `request` of `owner` is bound to: all of its params but those that differ on a retry.
-    /// Where no name is known, `Authorization` and keys stand for one. Cookies and what a gateway says of the client may be
-    /// renewed before the retry; where a name is known, so may these.
+    /// Where no name is known, the headers by which a server may know the client stand for one, but for those that are
+    /// renewed by themselves.
     pub(super) fn of(owner: &Owner, headers: &HeaderMap, request: &Message) -> Self {
         let mut context = Context::new(&SHA256);
         let owner = owner.kind();
         part(&mut context, format!("{owner:?}").as_bytes());
         if let OwnerKind::Anyone { .. } = owner {
-            let lasts = |name: &HeaderName| *name == AUTHORIZATION || name.as_str().contains("key");
+            let lasts = |name: &HeaderName| !RENEWED.iter().any(|part| name.as_str().contains(part));
             let digest = digest_of(senders(headers).filter(|(name, _)| lasts(name)));
             part(&mut context, &digest.unwrap_or_default());
         }
@@ -126,12 +126,15 @@ impl Bound {
     }
 }
 
+/// What the names of headers have in them that a browser or a gateway may renew between a request and its retry.
+const RENEWED: [&str; 6] = ["cookie", "session", "jwt", "assertion", "oidc", "signature"];
+
 /// The members of `params` that differ between a request and its retry.
 const PER_REQUEST: [&str; 3] = ["_meta", "inputResponses", "requestState"];
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderValue, header::COOKIE};
+    use http::HeaderValue;
 
     use super::*;
 
@@ -168,10 +171,14 @@ mod tests {
             let headers = [(name, HeaderValue::from_static(text))].into_iter().collect();
             Bound::of(&anyone, &headers, &request("tools/call", CALL))
         };
-        assert_ne!(bound(AUTHORIZATION, "one"), bound(AUTHORIZATION, "two"), "without a name it stands for one");
-        let key = HeaderName::from_static("x-api-key");
-        assert_ne!(bound(key.clone(), "one"), bound(key, "two"), "so does a key");
-        assert_eq!(bound(COOKIE, "one"), bound(COOKIE, "two"), "it may have been renewed");
+        for stands in ["authorization", "x-api-key", "private-token", "x-forwarded-user", "x-auth-request-email"] {
+            let name = || HeaderName::from_static(stands);
+            assert_ne!(bound(name(), "one"), bound(name(), "two"), "{stands} stands for a name where none is known");
+        }
+        for renewed in ["cookie", "x-goog-iap-jwt-assertion", "x-amzn-oidc-data", "x-session-id", "x-signature"] {
+            let name = || HeaderName::from_static(renewed);
+            assert_eq!(bound(name(), "one"), bound(name(), "two"), "{renewed} may have been renewed");
+        }
         let after_a_restart = Seals::new(&[1; 32]);
         let bound = Bound::of(&ann, &HeaderMap::new(), &request("tools/call", CALL));
         assert_eq!(after_a_restart.open(&sealed, bound), Some(Shown::Earlier { expires: 9 }));

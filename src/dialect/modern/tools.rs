@@ -84,10 +84,13 @@ impl Modern {
             (Support::Required | Support::Optional, true) => {}
         }
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
-        let turn = if at_once { None } else { self.engine.permit_now(&request.caller, &name, &tool) };
+        let turn = self.engine.permit_now(&request.caller, &name, &tool);
         self.begin(&mut request)?;
-        // Where no turn is free, the call waits for one as a task.
-        let Some(turn) = turn else { return Box::pin(self.create_at_once(&request, generation, name, tool)).await };
+        let turn = match turn {
+            Some(turn) if !at_once => turn,
+            // Where no turn is free, the call waits for one as a task.
+            turn => return Box::pin(self.create_at_once(&request, generation, (name, tool), turn)).await,
+        };
         let mut counted = false;
         let lease = match self.lease_until(&request, request.came + tool.task_after.max(OPENS_WITHIN)).await? {
             Opened::Open(lease) => lease,
@@ -113,12 +116,15 @@ impl Modern {
         self: &Arc<Self>,
         request: &ClientRequest,
         generation: Generation,
-        name: Arc<str>,
-        tool: Arc<Tool>,
+        tool: (Arc<str>, Arc<Tool>),
+        turn: Option<Permit>,
     ) -> Result<Answer, Refused> {
         let counted = request.caller.account.count(Rated::Creation);
         counted.map_err(|often| Refused::too_often(&often))?;
-        let (session, generation) = if request.caller.upstream.shares(request.caller.client) {
+        let upstream = &request.caller.upstream;
+        // A call that waits for its turn keeps no process from the others.
+        let opens = turn.is_some() || !upstream.server.is_process();
+        let (session, generation) = if opens && upstream.shares(request.caller.client) {
             match self.lease_until(request, request.came + OPENS_WITHIN).await? {
                 // What is known of the server may be forgotten meanwhile: the form is that of the session.
                 Opened::Open(lease) => (CallSession::Pooled(lease.hold()), lease.pooled.generation),
@@ -127,7 +133,7 @@ impl Modern {
         } else {
             (CallSession::Later, generation)
         };
-        Ok(self.create(request, session, generation, (name, tool), None).await?)
+        Ok(self.create(request, session, generation, tool, turn).await?)
     }
 
     /// Creates a task, with a turn if its call has one.
