@@ -83,7 +83,7 @@ fn main() -> ExitCode {
 
 fn start(args: Args) -> Result<()> {
     match args.role {
-        // The floors get the same kind of runtime as taskgate.
+        // The floors use every processor, as taskgate does.
         Some(Role::Forwarder) => many_threads()?.block_on(floor::forward(&args.upstream)),
         Some(Role::Fixed) => many_threads()?.block_on(floor::answer(args.body.into())),
         Some(Role::Journal) => many_threads()?.block_on(journal::keep(&args.upstream, &args.journal)),

@@ -4,12 +4,7 @@ use std::{hash::Hash, sync::LazyLock};
 
 use prometheus_client::{
     encoding::{EncodeLabelSet, text::encode},
-    metrics::{
-        counter::Counter,
-        family::Family,
-        gauge::Gauge,
-        histogram::{Histogram, exponential_buckets},
-    },
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Metric, Registry, Unit},
 };
 
@@ -122,10 +117,10 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("taskgate");
         let lost = "Lines that the log has lost: too many of a kind came, too many waited for stderr, or it took none";
         registry.register("log_lines_lost", lost, Family::clone(&LOG_LINES_LOST));
-        let task_seconds = Histogram::new(exponential_buckets(0.1, 4.0, 10));
+        let task_seconds = Histogram::new(buckets(0.1, 10));
         let help = "Time from a task's creation to its end";
         registry.register_with_unit("task_duration", help, Unit::Seconds, task_seconds.clone());
-        let disk_batch_seconds = Histogram::new(exponential_buckets(0.000_25, 4.0, 9));
+        let disk_batch_seconds = Histogram::new(buckets(0.000_25, 9));
         let help = "Time of a batch of writes to the file of the store, with its one sync";
         registry.register_with_unit("disk_batch_duration", help, Unit::Seconds, disk_batch_seconds.clone());
         let all = &mut registry;
@@ -216,6 +211,11 @@ impl Default for Metrics {
             registry,
         }
     }
+}
+
+/// Returns the upper bounds of so many buckets, each four times the one before, in seconds.
+fn buckets(first: f64, count: usize) -> impl Iterator<Item = f64> {
+    std::iter::successors(Some(first), |bound| Some(bound * 4.0)).take(count)
 }
 
 fn metric<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {

@@ -9,8 +9,6 @@ use std::sync::LazyLock;
 
 /// How many ranges of run times are told apart.
 pub(super) const RANGES: usize = 320;
-/// How many of them there are from a run time to twice that.
-const TO_DOUBLE: f64 = 16.0;
 /// The end of the first range, in seconds. The last one ends after 17 hours.
 const FIRST: f64 = 1.0 / 16.0;
 /// The part of all ends that falls into the ages at which a call is polled often.
@@ -32,21 +30,21 @@ const FREE_POLLS: f64 = 8.0;
 /// ... and more than this many gain nothing.
 const MOST_POLLS: f64 = 128.0;
 
-/// The bounds of the ranges, in seconds: one more than there are ranges.
+/// The bounds of the ranges, in seconds: one more than there are ranges, sixteen of them from a run time to twice that.
 static BOUNDS: LazyLock<Vec<f64>> = LazyLock::new(|| {
-    let factor = (1.0 / TO_DOUBLE).exp2();
+    let factor = 2.0f64.sqrt().sqrt().sqrt().sqrt();
     let later = std::iter::successors(Some(FIRST), |bound| Some(bound * factor));
     std::iter::once(0.0).chain(later).take(RANGES + 1).collect()
 });
 
 /// The run time that half of a tool's calls are taken to exceed while nothing is known of the tool, in seconds.
 const UNKNOWN_HALF: f64 = 70.0;
-/// How fast their number falls after that: a doubling of the age leaves six in ten of those that still run.
-const UNKNOWN_DECAY: f64 = 0.7;
-
-/// How likely an end is in each range where nothing is known of a tool. There is no age at which an end is overdue.
+/// How likely an end is in each range where nothing is known of a tool. After that run time a doubling of the age leaves
+/// six in ten of those that still run, as their number falls with the age to the power of 3/4. There is no age at which
+/// an end is overdue.
 static UNKNOWN: LazyLock<Vec<f64>> = LazyLock::new(|| {
-    let running = |bound: f64| 1.0 / (1.0 + (bound / UNKNOWN_HALF).powf(UNKNOWN_DECAY));
+    let power = |age: f64| age.sqrt() * age.sqrt().sqrt();
+    let running = |bound: f64| 1.0 / (1.0 + power(bound / UNKNOWN_HALF));
     BOUNDS.windows(2).map(|range| running(range[0]) - running(range[1])).collect()
 });
 

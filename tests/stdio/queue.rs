@@ -139,7 +139,7 @@ async fn what_waits_for_a_child_that_does_not_read_is_bounded_in_bytes_too() {
     }
     let (code, message) = client.error("tools/call", json!({ "name": "pid", "arguments": { "text": text } })).await;
     assert_eq!(code, -32603);
-    assert!(message.contains("more than 16.0 MiB of this session would wait"), "{message}");
+    assert!(message.contains("more than 16777216 bytes of this session would wait"), "{message}");
 }
 
 #[tokio::test]

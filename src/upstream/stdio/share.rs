@@ -3,7 +3,6 @@
 use std::{collections::VecDeque, fmt};
 
 use bytes::Bytes;
-use bytesize::ByteSize;
 use tokio::sync::oneshot;
 
 /// How many messages of one sender may wait. Calls of tasks and cancellations do not count.
@@ -88,9 +87,8 @@ impl fmt::Display for NotTaken {
             ),
             Self::Bytes(share) => write!(
                 f,
-                "limit reached: more than {} of this session would wait for the MCP server process behind taskgate to read \
-                 its stdin; a larger message is taken when nothing waits; try again later",
-                ByteSize(*share as u64)
+                "limit reached: more than {share} bytes of this session would wait for the MCP server process behind \
+                 taskgate to read its stdin; a larger message is taken when nothing waits; try again later"
             ),
         }
     }
