@@ -21,8 +21,19 @@ const LENGTH: usize = 32;
 #[derive(Debug)]
 pub(super) struct Mark {
     file: File,
-    /// The number that it had when it was opened.
-    pub batch: Option<u64>,
+    /// What it told when it was opened.
+    pub noted: Noted,
+}
+
+/// What a mark tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noted {
+    /// It was never written, or the system has not kept what was.
+    Nothing,
+    /// The number of a batch that was on the disk.
+    Batch(u64),
+    /// It is not what was written, and proves nothing.
+    Damaged,
 }
 
 /// Why the mark was not locked.
@@ -45,21 +56,31 @@ pub(super) fn is_locked(file: &Path) -> bool {
     mark.is_ok_and(|mark| matches!(mark.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// Returns the number in the mark of a file, which may be in use.
-pub(super) fn noted(file: &Path) -> io::Result<Option<u64>> {
+/// Returns what the mark of a file tells, which may be in use.
+pub(super) fn noted(file: &Path) -> io::Result<Noted> {
     match fs::read(path_of(file)) {
         Ok(bytes) => Ok(read(&bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Noted::Nothing),
         Err(error) => Err(error),
     }
 }
 
 /// Says so if a file whose last batch is `batch` has fewer than its mark tells.
-pub(super) fn lost(file: &Path, marked: Option<u64>, batch: u64) -> Option<String> {
-    marked.filter(|marked| *marked > batch).map(|_| {
+pub(super) fn lost(file: &Path, noted: Noted, batch: u64) -> Option<String> {
+    matches!(noted, Noted::Batch(marked) if marked > batch).then(|| {
         format!(
             "commits are missing at its end, perhaps behind a damaged place of its log; or an older copy was put in its \
              place: then remove \"{}\"",
+            path_of(file).display()
+        )
+    })
+}
+
+/// Says so if the mark of a file cannot tell whether the file has lost anything.
+pub(super) fn unreadable(file: &Path, noted: Noted) -> Option<String> {
+    (noted == Noted::Damaged).then(|| {
+        format!(
+            "its mark \"{}\" is damaged, and cannot tell whether commits are missing at its end; the next start writes it anew",
             path_of(file).display()
         )
     })
@@ -84,7 +105,7 @@ impl Mark {
         }
         let mut bytes = Vec::with_capacity(LENGTH);
         file.by_ref().take(LENGTH as u64).read_to_end(&mut bytes).map_err(NotLocked::Failed)?;
-        Ok(Self { batch: read(&bytes), file })
+        Ok(Self { noted: read(&bytes), file })
     }
 
     /// Removes a mark that was never written. It stays locked until it is dropped.
@@ -108,10 +129,13 @@ fn written(batch: u64) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number in a mark; `None` for one that was never written, or was torn, which proves nothing.
-fn read(bytes: &[u8]) -> Option<u64> {
-    let batch = u64::from_be_bytes(bytes.get(MAGIC.len()..MAGIC.len() + 8)?.try_into().ok()?);
-    (bytes == written(batch)).then_some(batch)
+fn read(bytes: &[u8]) -> Noted {
+    // It is not synced, so that a power loss may leave zeros.
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Noted::Nothing;
+    }
+    let batch = bytes.get(MAGIC.len()..).and_then(|rest| rest.first_chunk()).map(|batch| u64::from_be_bytes(*batch));
+    batch.filter(|batch| bytes == written(*batch)).map_or(Noted::Damaged, Noted::Batch)
 }
 
 #[cfg(test)]
@@ -121,13 +145,14 @@ mod tests {
     #[test]
     fn a_mark_is_read_as_it_was_written_and_a_changed_one_proves_nothing() {
         let mark = written(7);
-        assert_eq!((mark.len(), read(&mark)), (LENGTH, Some(7)));
+        assert_eq!((mark.len(), read(&mark)), (LENGTH, Noted::Batch(7)));
         for bit in 0..8 * LENGTH {
             let mut flipped = mark.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(read(&flipped), None);
+            assert_eq!(read(&flipped), Noted::Damaged);
         }
-        assert!((0..LENGTH).all(|length| read(&mark[..length]).is_none()));
+        assert!((1..LENGTH).all(|length| read(&mark[..length]) == Noted::Damaged));
+        assert_eq!([read(&[]), read(&[0; LENGTH])], [Noted::Nothing; 2]);
     }
 
     #[test]
@@ -135,13 +160,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("store");
         let first = Mark::lock(&path).expect("free");
-        assert_eq!(first.batch, None);
+        assert_eq!(first.noted, Noted::Nothing);
         first.write(3).expect("room");
         assert!(matches!(Mark::lock(&path), Err(NotLocked::InUse)));
         assert!(is_locked(&path));
         drop(first);
         assert!(!is_locked(&path));
-        assert_eq!(Mark::lock(&path).expect("free").batch, Some(3));
+        assert_eq!(Mark::lock(&path).expect("free").noted, Noted::Batch(3));
     }
 
     #[test]

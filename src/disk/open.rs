@@ -19,7 +19,7 @@ use super::{
     free_list,
     keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, look, place, said},
-    mark::{self, Mark, NotLocked},
+    mark::{self, Mark, NotLocked, Noted},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
     wal,
@@ -75,11 +75,14 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     }
     companions::look(&path).map_err(wrong)?;
     let mark = Mark::lock(&path).map_err(|error| wrong(not_locked(&path, &error)))?;
+    if let Some(why) = mark::unreadable(&path, mark.noted) {
+        tracing::warn!(path = %path.display(), why, "the store may lack its last tasks");
+    }
     // Another process may have made it meanwhile.
     let is_new = !look(&path, Looks::Start).map_err(wrong)?;
     if is_new {
         let wal = beside(&path, "-wal");
-        if mark.batch.is_some() || wal.exists() {
+        if mark.noted != Noted::Nothing || wal.exists() {
             let mark = mark::path_of(&path);
             return Err(wrong(format!(
                 "the file is gone, and what stands beside it says that there was one; put it back, or remove \"{}\" and \"{}\" \
@@ -278,7 +281,7 @@ fn check(
             Ok((batch, seen, row.get::<_, Vec<u8>>(4)?))
         })
         .map_err(sql)?;
-    if let Some(lost) = mark::lost(path, mark.batch, batch) {
+    if let Some(lost) = mark::lost(path, mark.noted, batch) {
         return Err(wrong(damaged(&lost)));
     }
     let seals = keys::unlock(connection, options.key.as_deref(), &options.old_keys, &salt);

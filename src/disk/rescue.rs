@@ -107,8 +107,8 @@ pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String
     let path = &fs::canonicalize(path).map_err(|error| said(&error))?;
     companions::look(path)?;
     // Before the file is read: the mark of one in use goes on meanwhile.
-    let marked = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
-    let mut damages = Vec::new();
+    let noted = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
+    let mut damages: Vec<_> = mark::unreadable(path, noted).into_iter().collect();
     // A log that is being written changes while it is read.
     if !mark::is_locked(path) {
         let log = wal::check(&beside(path, "-wal"));
@@ -116,7 +116,7 @@ pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String
     }
     let connection = connect(path).map_err(|error| unreadable(&error))?;
     match connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)) {
-        Ok(batch) => damages.extend(mark::lost(path, marked, batch.cast_unsigned())),
+        Ok(batch) => damages.extend(mark::lost(path, noted, batch.cast_unsigned())),
         // Tasks can be read without it.
         Err(error) => damages.push(format!("its last batch cannot be read: {error}")),
     }

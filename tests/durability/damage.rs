@@ -268,6 +268,19 @@ async fn commits_behind_a_damaged_frame_of_the_log_are_not_skipped_without_a_wor
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_whose_log_is_gone_and_whose_mark_is_damaged_is_not_opened_without_a_word() {
+    let house = House::plain().await;
+    made(&house).await;
+    let damaged = Damaged::new(&house, "-mark", "a byte of the mark flipped, and no log".into(), flip(20));
+    fs::remove_file(beside(&damaged.store(), "-wal")).unwrap();
+    let checked = Binary::run(&["store", "check", damaged.store().to_str().unwrap()], &[]).await;
+    assert!(checked.code == Some(1) && checked.stderr.contains("-mark\" is damaged"), "{checked:?}");
+    let Ok(serving) = house.try_on(&damaged.store()).await else { panic!("it has all that the file has") };
+    let said = serving.kill().await.stderr;
+    assert!(said.contains("WARN") && said.contains("-mark\\\" is damaged"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_refused_can_be_checked_and_exported() {
     let house = House::plain().await;
     let told = made(&house).await;
