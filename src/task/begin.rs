@@ -49,11 +49,11 @@ impl Runner {
     pub(super) async fn begin(&mut self, request: Message, waited: bool) -> Result<Running, Failure> {
         let opens = self.session.open().is_none();
         let session = self.reach().await?;
-        if opens {
-            self.cover().await;
-        }
         if waited || !self.is_noted(&session) {
             self.note(&session).await?;
+        }
+        if waited || opens {
+            self.cover().await;
         }
         self.send(request, session)
     }
@@ -96,7 +96,6 @@ impl Runner {
         }
         running.session.vacate();
         let session = self.session.another(&self.caller, &self.headers, self.modern).await?;
-        self.cover().await;
         if self.engine.outlives_process() {
             // A later process is to find its answer in this session.
             self.note(&session).await?;
@@ -107,7 +106,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Gives the task the time that its call needs from now on, where opening a session has taken too much of it.
+    /// Gives the task the time that its call needs from now on, where its session or the store has taken too much of it.
     async fn cover(&self) {
         let now = self.engine.ledger.clock.steady();
         let longer = |task: &Task| {

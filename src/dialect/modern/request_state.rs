@@ -127,7 +127,17 @@ impl Bound {
 }
 
 /// What the names of headers have in them that a browser or a gateway may renew between a request and its retry.
-const RENEWED: [&str; 6] = ["cookie", "session", "jwt", "assertion", "oidc", "signature"];
+const RENEWED: [&str; 9] = [
+    "cookie",
+    "jwt",
+    "assertion",
+    "oidc-data",
+    "oidc-accesstoken",
+    "access-token",
+    "id-token",
+    "token-aad",
+    "signature",
+];
 
 /// The members of `params` that differ between a request and its retry.
 const PER_REQUEST: [&str; 3] = ["_meta", "inputResponses", "requestState"];
@@ -171,11 +181,26 @@ mod tests {
             let headers = [(name, HeaderValue::from_static(text))].into_iter().collect();
             Bound::of(&anyone, &headers, &request("tools/call", CALL))
         };
-        for stands in ["authorization", "x-api-key", "private-token", "x-forwarded-user", "x-auth-request-email"] {
+        for stands in [
+            "authorization",
+            "x-api-key",
+            "private-token",
+            "x-session-token",
+            "x-forwarded-user",
+            "x-auth-request-email",
+            "x-amzn-oidc-identity",
+        ] {
             let name = || HeaderName::from_static(stands);
             assert_ne!(bound(name(), "one"), bound(name(), "two"), "{stands} stands for a name where none is known");
         }
-        for renewed in ["cookie", "x-goog-iap-jwt-assertion", "x-amzn-oidc-data", "x-session-id", "x-signature"] {
+        for renewed in [
+            "cookie",
+            "x-goog-iap-jwt-assertion",
+            "x-amzn-oidc-data",
+            "x-forwarded-access-token",
+            "x-ms-token-aad-id-token",
+            "x-signature",
+        ] {
             let name = || HeaderName::from_static(renewed);
             assert_eq!(bound(name(), "one"), bound(name(), "two"), "{renewed} may have been renewed");
         }
