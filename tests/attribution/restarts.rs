@@ -135,15 +135,13 @@ async fn every_task_outlives_kills(form: Form) {
         let (least, more) = if form == Form::Resumable { (800, 1200) } else { (200, 800) };
         let after = Duration::from_millis(least + chance.below(more));
         let calling = all_call(&callers, form, &book, seed ^ (nth << 32), &killed);
-        let killing = async {
+        let stopping = async {
             sleep(after).await;
-            // First, so that no caller takes the end of its connection for an answer.
             killed.cancel();
-            house.restart().await
         };
-        let (failed, restarted) = tokio::join!(calling, killing);
-        failures.extend(failed);
-        house = restarted;
+        // The callers stop first, so that none takes the end of its connection for an answer.
+        failures.extend(tokio::join!(calling, stopping).0);
+        house = house.restart().await;
         for caller in &callers {
             if let Caller::Legacy(caller) = caller {
                 caller.comes_back();
