@@ -24,6 +24,19 @@ const NAMES: [&str; 5] = ["user", "email", "identity", "principal", "cert"];
 /// request, or name a program.
 const OTHERS: [&str; 4] = ["idempotency-key", "signature", "signature-input", "user-agent"];
 
+/// What the names of headers have in them that a browser or a gateway renews by itself.
+const RENEWED: [&str; 9] = [
+    "cookie",
+    "jwt",
+    "assertion",
+    "oidc-data",
+    "oidc-accesstoken",
+    "access-token",
+    "id-token",
+    "token-aad",
+    "signature",
+];
+
 /// Returns whether a header may have a credential.
 #[must_use]
 pub fn is_credential(name: &HeaderName) -> bool {
@@ -36,6 +49,11 @@ pub fn senders(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Heade
         let differs = OTHERS.iter().any(|other| name.as_str().ends_with(other));
         !differs && (is_credential(name) || has_one_of(name, &NAMES))
     })
+}
+
+/// Returns those of [`senders`] that a client sends again with its next request as they are.
+pub fn lasting_senders(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
+    senders(headers).filter(|(name, _)| !has_one_of(name, &RENEWED))
 }
 
 /// Returns a digest of headers, whatever the order of their names, if there are any.
@@ -86,6 +104,22 @@ mod tests {
         for name in ["traceparent", "user-agent", "x-idempotency-key", "signature", "signature-input"] {
             assert_eq!(digest(&[(name, "one"), ("authorization", "ann")]), ann, "{name}");
             assert_eq!(digest(&[(name, "one")]), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_renewed_by_itself_does_not_last_and_what_names_the_client_does() {
+        let lasts = |name: &'static str| {
+            let headers = [(HeaderName::from_static(name), HeaderValue::from_static("one"))].into_iter().collect();
+            lasting_senders(&headers).count() == 1
+        };
+        let names = ["authorization", "x-api-key", "private-token", "x-session-token", "x-forwarded-user"];
+        for name in names.into_iter().chain(["x-auth-request-email", "x-amzn-oidc-identity"]) {
+            assert!(lasts(name), "{name}");
+        }
+        let tokens = ["x-forwarded-access-token", "x-ms-token-aad-id-token", "x-goog-iap-jwt-assertion"];
+        for name in tokens.into_iter().chain(["cookie", "x-amzn-oidc-data", "x-amzn-oidc-accesstoken"]) {
+            assert!(!lasts(name), "{name}");
         }
     }
 

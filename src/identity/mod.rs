@@ -21,7 +21,7 @@ mod trusted;
 mod written_owner;
 
 pub use certificate::Certificate;
-pub use credentials::{digest_of, is_credential, senders};
+pub use credentials::{digest_of, is_credential, lasting_senders, senders};
 pub use denied::Denied;
 pub use identified::Identified;
 pub use identify::{Evidence, Identity};

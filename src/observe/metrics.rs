@@ -213,7 +213,8 @@ impl Default for Metrics {
     }
 }
 
-/// Returns the upper bounds of so many buckets, each four times the one before, in seconds.
+/// Returns the upper bounds of so many buckets, each four times the one before, in seconds. Those of the library are
+/// powers, which need libm.
 fn buckets(first: f64, count: usize) -> impl Iterator<Item = f64> {
     std::iter::successors(Some(first), |bound| Some(bound * 4.0)).take(count)
 }

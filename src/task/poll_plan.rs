@@ -39,9 +39,9 @@ static BOUNDS: LazyLock<Vec<f64>> = LazyLock::new(|| {
 
 /// The run time that half of a tool's calls are taken to exceed while nothing is known of the tool, in seconds.
 const UNKNOWN_HALF: f64 = 70.0;
-/// How likely an end is in each range where nothing is known of a tool. Far beyond that run time a doubling of the age leaves
-/// six in ten of those that still run, as their number falls with the age to the power of 3/4. There is no age at which
-/// an end is overdue.
+/// How likely an end is in each range where nothing is known of a tool. Far beyond that run time a doubling of the age
+/// leaves six in ten of those that still run, as their number falls with the age to the power of 3/4. There is no age at
+/// which an end is overdue.
 static UNKNOWN: LazyLock<Vec<f64>> = LazyLock::new(|| {
     let power = |age: f64| age.sqrt() * age.sqrt().sqrt();
     let running = |bound: f64| 1.0 / (1.0 + power(bound / UNKNOWN_HALF));

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use crate::{
     client::{Modern, TASKS},
@@ -24,6 +25,16 @@ async fn opening(toml: &str) -> (Upstream, Gate, Modern) {
 
 const AGREED: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"server","version":"1"}}"#;
+
+/// Has a client call, and its session open only after the second in which a call is no task for want of one.
+async fn opening_late(upstream: &Upstream, client: &Modern) -> JoinHandle<Value> {
+    let client = client.clone();
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let initialize = upstream.held("initialize").await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    initialize.result(AGREED);
+    calling
+}
 
 #[tokio::test]
 async fn a_call_for_which_no_session_opens_in_time_is_a_task_that_runs_in_the_one_that_was_being_opened() {
@@ -47,13 +58,7 @@ async fn a_call_for_which_no_session_opens_in_time_is_a_task_that_runs_in_the_on
 async fn a_call_that_may_become_no_task_goes_on_when_its_session_is_open() {
     let toml = "[upstream.tools.echo]\ntask_after = \"0s\"\n[upstream.tools.slow]\ntask_after = \"300ms\"\n[rate]\ncreations = \"1/h\"\n";
     let (upstream, _gate, client) = opening(toml).await;
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let initialize = upstream.held("initialize").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    initialize.result(AGREED);
+    let calling = opening_late(&upstream, &client).await;
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
 }
@@ -92,13 +97,7 @@ async fn what_a_call_whose_client_leaves_has_begun_to_open_is_given_up() {
 async fn the_timeout_of_a_call_begins_when_it_is_sent() {
     let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntimeout = \"6s\"\ntask_after = \"2s\"\n").await;
     let begun = Instant::now();
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.call("slow").await }
-    });
-    let initialize = upstream.held("initialize").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    initialize.result(AGREED);
+    let calling = opening_late(&upstream, &client).await;
     let slow = upstream.held("slow").await;
     let task = soon(calling).await.unwrap();
     assert_eq!(task["resultType"], "task", "{task}");

@@ -18,7 +18,7 @@ mod sse;
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -74,8 +74,8 @@ pub struct Server {
     /// Its name, for the log.
     id: UpstreamId,
     uri: Uri,
-    /// [`Server::digest`]
-    digest: Arc<OnceLock<String>>,
+    /// A digest of the address, which may have secrets in it, for what is saved of sessions.
+    digest: Arc<str>,
     transport: Transport,
     /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
@@ -117,14 +117,9 @@ impl Server {
         connector.set_keepalive_interval(Some(KEEPALIVE));
         let pool = Arc::new(Pool::new(Connector::new(connector, &uri)?, uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
-        let (digest, last_over_sse, asks_apart) = Default::default();
-        let closings = TaskTracker::new();
+        let (last_over_sse, asks_apart, closings) = (Arc::default(), Arc::default(), TaskTracker::new());
+        let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
         Ok(Self { id, uri, digest, transport, last_over_sse, asks_apart, pool, refused, added, closings })
-    }
-
-    /// Returns a digest of the address, which may have secrets in it, for what is saved of sessions.
-    fn digest(&self) -> &str {
-        self.digest.get_or_init(|| BASE64.encode(digest(&SHA256, self.uri.to_string().as_bytes())))
     }
 
     pub(super) fn has_get_stream(&self) -> bool {
@@ -207,7 +202,7 @@ impl Server {
 
     /// Returns whether a session was one with another URL.
     pub(super) fn is_elsewhere(&self, saved: &SavedLink) -> bool {
-        *saved.address != *self.digest()
+        *saved.address != *self.digest
     }
 
     /// Makes a link that goes on with a session; `None` if the session is one with another server.
