@@ -80,7 +80,7 @@ pub(super) fn lost(file: &Path, noted: Noted, batch: u64) -> Option<String> {
 pub(super) fn unreadable(file: &Path, noted: Noted) -> Option<String> {
     (noted == Noted::Damaged).then(|| {
         format!(
-            "its mark \"{}\" is damaged, and cannot tell whether commits are missing at its end; the next start writes it anew",
+            "its mark \"{}\" is damaged, and cannot tell whether commits are missing at its end; a start writes it anew",
             path_of(file).display()
         )
     })
