@@ -59,7 +59,7 @@ pub(super) fn is_locked(file: &Path) -> bool {
 /// Returns what the mark of a file tells, which may be in use.
 pub(super) fn noted(file: &Path) -> io::Result<Noted> {
     match fs::read(path_of(file)) {
-        Ok(bytes) => Ok(read(&bytes)),
+        Ok(bytes) => Ok(read(&bytes[..bytes.len().min(LENGTH)])),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Noted::Nothing),
         Err(error) => Err(error),
     }
@@ -80,7 +80,8 @@ pub(super) fn lost(file: &Path, noted: Noted, batch: u64) -> Option<String> {
 pub(super) fn unreadable(file: &Path, noted: Noted) -> Option<String> {
     (noted == Noted::Damaged).then(|| {
         format!(
-            "its mark \"{}\" is damaged, and cannot tell whether commits are missing at its end; a start writes it anew",
+            "its mark \"{}\" is damaged, and cannot tell whether commits are missing at the end of the file; a \
+             start writes it anew, or remove it",
             path_of(file).display()
         )
     })

@@ -24,17 +24,19 @@ const NAMES: [&str; 5] = ["user", "email", "identity", "principal", "cert"];
 /// request, or name a program.
 const OTHERS: [&str; 4] = ["idempotency-key", "signature", "signature-input", "user-agent"];
 
-/// What the names of headers have in them that a browser or a gateway renews by itself.
-const RENEWED: [&str; 9] = [
+/// What the names of headers have in them that a browser or a gateway renews by itself, with `-` for `_`.
+const RENEWED: [&str; 11] = [
     "cookie",
     "jwt",
     "assertion",
-    "oidc-data",
-    "oidc-accesstoken",
-    "access-token",
-    "id-token",
-    "token-aad",
     "signature",
+    "oidc-data",
+    "oidc-access",
+    "oidc-claim-exp",
+    "oidc-claim-iat",
+    "x-forwarded-access-token",
+    "x-auth-request-access-token",
+    "x-ms-token",
 ];
 
 /// Returns whether a header may have a credential.
@@ -53,7 +55,10 @@ pub fn senders(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &Heade
 
 /// Returns those of [`senders`] that a client sends again with its next request as they are.
 pub fn lasting_senders(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-    senders(headers).filter(|(name, _)| !has_one_of(name, &RENEWED))
+    senders(headers).filter(|(name, _)| {
+        let name = name.as_str().replace('_', "-");
+        !RENEWED.iter().any(|part| name.contains(part))
+    })
 }
 
 /// Returns a digest of headers, whatever the order of their names, if there are any.
@@ -113,12 +118,13 @@ mod tests {
             let headers = [(HeaderName::from_static(name), HeaderValue::from_static("one"))].into_iter().collect();
             lasting_senders(&headers).count() == 1
         };
-        let names = ["authorization", "x-api-key", "private-token", "x-session-token", "x-forwarded-user"];
-        for name in names.into_iter().chain(["x-auth-request-email", "x-amzn-oidc-identity"]) {
+        let known = ["authorization", "x-api-key", "private-token", "x-access-token", "x-uid-token", "x-session-token"];
+        for name in known.into_iter().chain(["x-forwarded-user", "x-auth-request-email", "x-amzn-oidc-identity"]) {
             assert!(lasts(name), "{name}");
         }
-        let tokens = ["x-forwarded-access-token", "x-ms-token-aad-id-token", "x-goog-iap-jwt-assertion"];
-        for name in tokens.into_iter().chain(["cookie", "x-amzn-oidc-data", "x-amzn-oidc-accesstoken"]) {
+        let renewed = ["cookie", "x-goog-iap-jwt-assertion", "x-amzn-oidc-data", "x-amzn-oidc-accesstoken"];
+        let tokens = ["x-forwarded-access-token", "x-ms-token-aad-id-token", "oidc_access_token", "oidc_claim_exp"];
+        for name in renewed.into_iter().chain(tokens) {
             assert!(!lasts(name), "{name}");
         }
     }

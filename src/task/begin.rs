@@ -7,9 +7,8 @@ use http::HeaderMap;
 use tokio::time::Instant;
 
 use super::{
-    Task,
     runner::{ENVELOPE, MAX_KEPT, Runner, Running},
-    status_message, ttl,
+    status_message,
 };
 use crate::{
     limit::{Admission, Permit},
@@ -49,11 +48,8 @@ impl Runner {
     pub(super) async fn begin(&mut self, request: Message, waited: bool) -> Result<Running, Failure> {
         let opens = self.session.open().is_none();
         let session = self.reach().await?;
-        if waited || !self.is_noted(&session) {
+        if waited || opens || !self.is_noted(&session) {
             self.note(&session).await?;
-        }
-        if waited || opens {
-            self.cover().await;
         }
         self.send(request, session)
     }
@@ -104,17 +100,6 @@ impl Runner {
         // Not a third time.
         *running = Running { request: None, ..again };
         Ok(())
-    }
-
-    /// Gives the task the time that its call needs from now on, where its session or the store has taken too much of it.
-    async fn cover(&self) {
-        let now = self.engine.ledger.clock.steady();
-        let longer = |task: &Task| {
-            let change = ttl::prolonged(&self.tool, task, Some(now), now);
-            task.gains_by(&change).then_some(change)
-        };
-        // Where the store does not take it, the task ends as it was announced.
-        let _ = self.engine.change(self.owner(), self.id, longer).await;
     }
 
     /// Has the store note that the call is sent. A task that has ended meanwhile stays as it is, and its call is not

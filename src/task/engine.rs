@@ -273,7 +273,7 @@ impl Engine {
         &self,
         owner: &Owner,
         id: TaskId,
-        change: &Change,
+        change: impl Fn(&Task) -> Option<Change>,
         call: SavedCall,
     ) -> Result<Option<Task>, HasEnded> {
         Ok(self.ledger.change_call(owner, id, change, call).await?.map(|changed| self.announce(changed)))

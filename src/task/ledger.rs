@@ -165,10 +165,10 @@ impl Ledger {
         &self,
         owner: &Owner,
         id: TaskId,
-        change: &Change,
+        change: impl Fn(&Task) -> Option<Change>,
         call: SavedCall,
     ) -> Result<Option<Changed>, HasEnded> {
-        self.until_changed(owner, id, &|_| Some(change.clone()), &CallChange::Set(call)).await
+        self.until_changed(owner, id, &change, &CallChange::Set(call)).await
     }
 
     async fn until_changed(

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::{
-    CallSession, Change,
+    CallSession, Task,
     calls::Stage,
     clock::millis,
     ledger::NotChanged,
     runner::{Runner, Running},
     saved::{CallFacts, CallForm, CallHead, CallNote},
-    status_message,
     store::SavedCall,
+    ttl,
 };
 use crate::{
     upstream::{Failure, UpstreamGuard, UpstreamSession},
@@ -61,9 +61,10 @@ impl Runner {
     /// Notes that a call is sent in `session`. Returns whether the task still wants it.
     pub(super) async fn note_sent(&self, session: &UpstreamGuard) -> bool {
         let (engine, owner) = (&self.engine, self.owner());
-        let running = Change::Message(status_message::RUNNING.into());
+        // At each try anew: the disk may be full for long.
+        let sent = |task: &Task| Some(ttl::sent(&self.tool, task, engine.ledger.clock.steady()));
         let Some(call) = self.saved_sent(Duration::ZERO, Some(session.get())) else {
-            let changed = engine.change(owner, self.id, |_| Some(running.clone())).await;
+            let changed = engine.change(owner, self.id, sent).await;
             return matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_)));
         };
         if !engine.calls.set_stage(self.id, Stage::Sent) {
@@ -72,7 +73,7 @@ impl Runner {
             return std::future::pending().await;
         }
         // It waits for the store: sent without that, it could run again in a later process.
-        let noted = matches!(engine.change_call(owner, self.id, &running, call).await, Ok(Some(_)));
+        let noted = matches!(engine.change_call(owner, self.id, sent, call).await, Ok(Some(_)));
         if noted && engine.cancelling.lock().contains(&self.id) {
             // Its client has cancelled it, and the runner stops when the store has taken that too.
             return std::future::pending().await;

@@ -105,6 +105,15 @@ pub enum Change {
         /// [`Task::keep`]
         keep: u64,
     },
+    /// The call is sent, as the text says. It has its time from then on, as with [`Change::Prolong`].
+    Sent {
+        /// For a person.
+        text: Arc<str>,
+        /// [`Task::expires`]
+        expires: u64,
+        /// [`Task::keep`]
+        keep: u64,
+    },
     /// The task ends, perhaps with a text for a person.
     End(End, Option<Arc<str>>),
 }
@@ -125,7 +134,7 @@ impl Change {
     pub const fn end(&self) -> Option<&End> {
         match self {
             Self::End(end, _) => Some(end),
-            Self::Message(_) | Self::Ask(_) | Self::Resume | Self::Prolong { .. } => None,
+            Self::Message(_) | Self::Ask(_) | Self::Resume | Self::Prolong { .. } | Self::Sent { .. } => None,
         }
     }
 }
@@ -206,7 +215,7 @@ impl Task {
             return Err(HasEnded(ending));
         }
         let (state, status_message) = match change {
-            Change::Message(message) => (self.state, Some(Arc::clone(message))),
+            Change::Message(text) | Change::Sent { text, .. } => (self.state, Some(Arc::clone(text))),
             Change::Ask(message) => (State::InputRequired, Some(Arc::clone(message))),
             Change::Resume => (State::Working, None),
             Change::Prolong { .. } => (self.state, self.status_message.clone()),
@@ -214,10 +223,13 @@ impl Task {
         };
         let (ttl, expires) = match change {
             Change::End(..) => self.kept_from(now.steady),
-            Change::Prolong { expires, .. } => self.lasting_until(*expires),
+            Change::Prolong { expires, .. } | Change::Sent { expires, .. } => self.lasting_until(*expires),
             Change::Message(_) | Change::Ask(_) | Change::Resume => (self.ttl, self.expires),
         };
-        let keep = if let Change::Prolong { keep, .. } = change { self.keep.max(*keep) } else { self.keep };
+        let keep = match change {
+            Change::Prolong { keep, .. } | Change::Sent { keep, .. } => self.keep.max(*keep),
+            _ => self.keep,
+        };
         Ok(Self {
             state,
             status_message,
@@ -275,19 +287,20 @@ pub(super) mod tests {
     /// More time than a task has: until when, and how long after its end.
     const MORE: [u64; 2] = [90_000; 2];
 
-    fn changes([expires, keep]: [u64; 2]) -> [Change; 7] {
+    fn changes([expires, keep]: [u64; 2]) -> [Change; 8] {
         [
             Change::Message("m".into()),
             Change::Ask("what".into()),
             Change::Resume,
             Change::Prolong { expires, keep },
+            Change::Sent { text: "m".into(), expires, keep },
             result("{}"),
             error("{}"),
             Change::cancel(),
         ]
     }
 
-    fn states(task: &Task) -> [State; 7] {
+    fn states(task: &Task) -> [State; 8] {
         changes(MORE).map(|change| task.after(&change, at(2000)).expect("legal").state)
     }
 
@@ -301,20 +314,22 @@ pub(super) mod tests {
     #[test]
     fn a_working_task_may_go_on_ask_complete_fail_or_be_cancelled() {
         let states = states(&task(&owner()));
-        assert_eq!(states[..4], [State::Working, State::InputRequired, State::Working, State::Working]);
-        assert_eq!(states[4..], ENDS);
+        let [working, asks] = [State::Working, State::InputRequired];
+        assert_eq!(states[..5], [working, asks, working, working, working]);
+        assert_eq!(states[5..], ENDS);
     }
 
     #[test]
     fn a_task_that_asks_may_go_on_work_again_complete_fail_or_be_cancelled() {
         let states = states(&task(&owner()).after(&Change::Ask("what".into()), at(2000)).expect("legal"));
-        assert_eq!(states[..4], [State::InputRequired, State::InputRequired, State::Working, State::InputRequired]);
-        assert_eq!(states[4..], ENDS);
+        let [working, asks] = [State::Working, State::InputRequired];
+        assert_eq!(states[..5], [asks, asks, working, asks, asks]);
+        assert_eq!(states[5..], ENDS);
     }
 
     #[test]
     fn a_terminal_state_is_never_left() {
-        for last in changes(MORE).into_iter().skip(4) {
+        for last in changes(MORE).into_iter().skip(5) {
             let ended = task(&owner()).after(&last, at(2000)).expect("legal");
             let ending = last.end().expect("an end").ending();
             for change in changes(MORE) {
@@ -332,7 +347,7 @@ pub(super) mod tests {
     proptest::proptest! {
         #[test]
         fn any_sequence_of_changes_ends_a_task_at_most_once_and_counts_each(
-            steps in proptest::collection::vec((0_usize..7, 0_u64..4000, [0_u64..120_000, 0_u64..120_000]), 0..20),
+            steps in proptest::collection::vec((0_usize..8, 0_u64..4000, [0_u64..120_000, 0_u64..120_000]), 0..20),
             shortens: bool,
         ) {
             let (mut task, mut ends) = (Task { shortens, ..task(&owner()) }, 0);
@@ -349,7 +364,7 @@ pub(super) mod tests {
                 assert!(task.last_updated_at >= before.last_updated_at);
                 let fixed = |task: &Task| (task.id, task.owner.clone(), task.created_at, task.expires - task.ttl);
                 assert_eq!(fixed(&task), fixed(&before));
-                let is_longer = ran && matches!(change, Change::Prolong { .. });
+                let is_longer = ran && matches!(change, Change::Prolong { .. } | Change::Sent { .. });
                 let [expires, keep] = if is_longer { more } else { [0, 0] };
                 assert_eq!(task.keep, before.keep.max(keep));
                 assert!(ends_now || task.expires == before.expires.max(expires), "its end and more time alone move it");

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Change, Task, clock::millis};
+use super::{Change, Task, clock::millis, status_message};
 use crate::config::Tool;
 
 /// How many poll intervals a client has at least to collect a result.
@@ -61,6 +61,18 @@ pub(super) fn patience(tool: &Tool, ttl: Duration) -> Duration {
 /// `sent` is when the call was sent; one that waits may wait as long as a new one, and begins to wait anew where that
 /// time is over.
 pub(super) fn prolonged(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -> Change {
+    let [expires, keep] = times(tool, task, sent, now);
+    Change::Prolong { expires, keep }
+}
+
+/// Returns the change that notes that the call of a task is sent `now`.
+pub(super) fn sent(tool: &Tool, task: &Task, now: u64) -> Change {
+    let [expires, keep] = times(tool, task, Some(now), now);
+    Change::Sent { text: status_message::RUNNING.into(), expires, keep }
+}
+
+/// Returns until when a task has to last, and how long after its end.
+fn times(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -> [u64; 2] {
     let [needed, timeout] = [needed(tool), tool.timeout].map(millis);
     let created = task.expires.saturating_sub(task.ttl);
     let at_once = created.saturating_add(millis(tool.usual_poll_interval() * POLLS_TO_SEND));
@@ -69,7 +81,7 @@ pub(super) fn prolonged(tool: &Tool, task: &Task, sent: Option<u64>, now: u64) -
         let waits_until = created.saturating_add(task.ttl.saturating_sub(needed).max(timeout));
         if waits_until > now { waits_until } else { now.saturating_add(timeout) }
     });
-    Change::Prolong { expires: begins.saturating_add(needed), keep: millis(collecting(tool)) }
+    [begins.saturating_add(needed), millis(collecting(tool))]
 }
 
 /// Returns how long a task has to live whose call does not wait.

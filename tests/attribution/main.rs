@@ -147,7 +147,7 @@ async fn callers(url: &str, form: Form, book: &Arc<Book>) -> Vec<Caller> {
     callers
 }
 
-/// Makes all calls of all callers, or those that have begun when taskgate is killed. Returns what failed.
+/// Makes all calls of all callers, or those that have begun when taskgate is about to be killed. Returns what failed.
 async fn all_call(
     callers: &[Caller],
     form: Form,

@@ -152,7 +152,7 @@ async fn every_task_outlives_kills(form: Form) {
     }
     failures.extend(all_end(&callers).await);
     failures.extend(rests(&house.running.admin().await, form).await);
-    judge(form, &book, failures, &["asked", "tasks"]);
+    judge(form, &book, failures, &["asked", "tasks", "kept"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
