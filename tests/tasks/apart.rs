@@ -82,7 +82,7 @@ async fn each_task_has_a_session_over_http_too_and_plain_calls_stay_in_that_of_t
 }
 
 #[tokio::test]
-async fn a_task_whose_session_cannot_be_opened_fails_with_the_reason_and_the_next_one_runs() {
+async fn a_task_gets_the_process_that_one_before_it_leaves() {
     let children = Children::new(Script::default());
     let toml = "[[upstream]]\nsessions = \"request\"\nmax_children = 2\n";
     let gate = children.gate(toml).await;
