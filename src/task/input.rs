@@ -58,10 +58,7 @@ impl Engine {
                 return self.reply_at_once(origin, reply).await;
             }
         };
-        // The client that gets the question finds the task in this state.
-        self.settle(&origin.call.caller.owner, task).await;
-        self.desk.ask(question);
-        self.observer.emit(events::QuestionAsked { task });
+        // The server is told in time that no answer came, whatever the store does meanwhile.
         let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
         tokio::spawn(async move {
             tokio::select! {
@@ -69,6 +66,10 @@ impl Engine {
                 () = tokio::time::sleep(input_timeout) => engine.give_up(question, input_timeout, &headers).await,
             }
         });
+        // The client that gets the question finds the task in this state.
+        self.settle(&origin.call.caller.owner, task).await;
+        self.desk.ask(question);
+        self.observer.emit(events::QuestionAsked { task });
     }
 
     /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of

@@ -45,10 +45,14 @@ async fn answer(client: &Modern, asked: &Value) {
 
 #[tokio::test]
 async fn a_server_is_told_the_answer_to_its_question_or_that_none_came_while_the_disk_takes_nothing() {
-    for input_timeout in ["1h", "2s"] {
+    // A client of that revision sees the question before the disk has written that the task waits for its answer.
+    for (input_timeout, fails_before) in [("1h", false), ("2s", false), ("2s", true)] {
         let house = House::with(&format!("tasks.input_timeout = \"{input_timeout}\"\n")).await;
         let client = able(Client::new(&house.url));
         let (id, slow) = created(&house, &client).await;
+        if fails_before {
+            house.shim.fail_all(CHANGES, Fault::Broken);
+        }
         ask(&slow).await;
         let question = client.until(&id, "input_required").await;
         house.shim.fail_all(CHANGES, Fault::Broken);
