@@ -2,7 +2,10 @@
 
 use std::{
     future::Future,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -58,7 +61,7 @@ impl Engine {
                 return self.reply_at_once(origin, reply).await;
             }
         };
-        // The server is told in time that no answer came, whatever the store does meanwhile.
+        // Before the store has taken it: a server with sessions is told in time that no answer came.
         let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
         tokio::spawn(async move {
             tokio::select! {
@@ -168,11 +171,18 @@ impl Engine {
 
     /// Puts a task into the state that follows from its open questions.
     pub(super) async fn settle(&self, owner: &Owner, task: TaskId) {
+        // A store that hangs may still write what it was told before.
+        let has_asked = AtomicBool::new(false);
         loop {
             // A task that has ended stays as it is.
             let changed = self.change_when_available(owner, task, |current| match self.desk.waits_for(task) {
-                Some(text) => Some(Change::Ask(text)),
-                None if current.state == State::InputRequired => Some(Change::Resume),
+                Some(text) => {
+                    has_asked.store(true, Ordering::Relaxed);
+                    Some(Change::Ask(text))
+                }
+                None if current.state == State::InputRequired || has_asked.load(Ordering::Relaxed) => {
+                    Some(Change::Resume)
+                }
                 None => None,
             });
             let Ok(Some(changed)) = changed.await else { return };

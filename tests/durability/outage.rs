@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     adopting::House,
     kit::{
-        Client, Sse,
+        Client, Sse, eventually,
         shim::{CHANGES, Fault},
         soon,
     },
@@ -65,6 +65,28 @@ async fn a_server_is_told_the_answer_to_its_question_or_that_none_came_while_the
         client.until(&id, "working").await;
         drop(slow);
     }
+}
+
+#[tokio::test]
+async fn a_task_works_again_whose_question_was_given_up_before_a_disk_that_hangs_wrote_that_it_waits_for_input() {
+    let config = "tasks.input_timeout = \"2s\"\nauth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
+    let house = House::with(config).await;
+    let ann = Client::new(&house.url).with("x-user", "ann");
+    let client = able(ann.clone());
+    let (id, slow) = created(&house, &client).await;
+    let session = ann.initialize("2025-11-25", json!({})).await;
+    // Longer than the store is waited for.
+    house.shim.delay(12_000, 0);
+    ask(&slow).await;
+    house.upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
+    house.shim.delay(0, 0);
+    // Its write comes after the one that hangs.
+    let create = async || {
+        let answer = client.answer("tools/call", json!({ "name": "slow" })).await.json();
+        answer["result"]["taskId"].as_str().map(drop)
+    };
+    eventually(create).await;
+    session.until(&id, "working").await;
 }
 
 #[tokio::test]
