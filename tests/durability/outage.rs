@@ -14,6 +14,8 @@ use crate::{
     modern_client::{Modern, TASKS},
 };
 
+const USERS: &str = "auth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
+
 /// Returns a client that can be asked.
 fn able(http: Client) -> Modern {
     Modern { http, capabilities: json!({ "elicitation": {}, "extensions": { TASKS: {} } }) }
@@ -69,8 +71,7 @@ async fn a_server_is_told_the_answer_to_its_question_or_that_none_came_while_the
 
 #[tokio::test]
 async fn a_task_works_again_whose_question_was_given_up_before_a_disk_that_hangs_wrote_that_it_waits_for_input() {
-    let config = "tasks.input_timeout = \"2s\"\nauth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
-    let house = House::with(config).await;
+    let house = House::with(&format!("tasks.input_timeout = \"2s\"\n{USERS}")).await;
     let ann = Client::new(&house.url).with("x-user", "ann");
     let client = able(ann.clone());
     let (id, slow) = created(&house, &client).await;
@@ -110,8 +111,7 @@ async fn a_call_whose_cancellation_the_disk_has_yet_to_take_is_not_sent_before()
 
 #[tokio::test]
 async fn a_task_works_again_whose_question_was_answered_while_the_disk_wrote_that_it_waits_for_input() {
-    let users = "auth = { mode = \"header\", header = \"x-user\", trusted_peers = [\"127.0.0.1\"] }\n";
-    let house = House::with(users).await;
+    let house = House::with(USERS).await;
     let ann = Client::new(&house.url).with("x-user", "ann");
     let client = able(ann.clone());
     let (id, slow) = created(&house, &client).await;
