@@ -47,40 +47,51 @@ pub(super) struct QuestionOrigin<'a> {
 }
 
 impl Engine {
-    /// Asks the client what the server asks with `request`.
-    pub(super) async fn ask(self: &Arc<Self>, origin: QuestionOrigin<'_>, request: &Message, asked: ServerQuestion) {
+    /// Asks the client what the server asks with each of these requests: a client that finds the task waiting finds
+    /// all of them.
+    pub(super) async fn ask(self: &Arc<Self>, origin: QuestionOrigin<'_>, requests: &[(Message, ServerQuestion)]) {
         let task = origin.call.task;
-        if let Some(refusal) = origin.writer.refusal(request) {
-            return self.reply_at_once(origin, refusal.to_response(request.id())).await;
+        let mut opened = Vec::new();
+        for (request, asked) in requests {
+            if let Some(refusal) = origin.writer.refusal(request) {
+                self.reply_at_once(&origin, refusal.to_response(request.id())).await;
+                continue;
+            }
+            let (question, closed) = match self.desk.open(&origin.call, request, asked, origin.writer) {
+                Ok(opened) => opened,
+                Err(why) => {
+                    self.observer.emit(events::QuestionRefused { task, reason: why.name() });
+                    let reply = question_refusal(request.id_to_answer(), why.to_string());
+                    self.reply_at_once(&origin, reply).await;
+                    continue;
+                }
+            };
+            self.observer.emit(events::QuestionAsked { task });
+            opened.push(question);
+            // Before the store has taken it: a server with sessions is told in time that no answer came.
+            let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = closed => {}
+                    () = tokio::time::sleep(input_timeout) => engine.give_up(question, input_timeout, &headers).await,
+                }
+            });
         }
-        let (question, closed) = match self.desk.open(&origin.call, request, &asked, origin.writer) {
-            Ok(opened) => opened,
-            Err(why) => {
-                self.observer.emit(events::QuestionRefused { task, reason: why.name() });
-                let reply = question_refusal(request.id_to_answer(), why.to_string());
-                return self.reply_at_once(origin, reply).await;
-            }
-        };
-        // Before the store has taken it: a server with sessions is told in time that no answer came.
-        let (engine, headers, input_timeout) = (Arc::clone(self), Arc::clone(origin.headers), origin.input_timeout);
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = closed => {}
-                () = tokio::time::sleep(input_timeout) => engine.give_up(question, input_timeout, &headers).await,
-            }
-        });
-        // The client that gets the question finds the task in this state.
+        if opened.is_empty() {
+            return;
+        }
+        // The client that gets a question finds the task in this state.
         self.settle(&origin.call.caller.owner, task).await;
-        self.desk.ask(question);
-        self.observer.emit(events::QuestionAsked { task });
+        for question in opened {
+            self.desk.ask(question);
+        }
     }
 
     /// Answers a request of the server in the client's place. The call goes on meanwhile, but it reads a flood of
     /// requests no faster than they are answered.
-    pub(super) async fn reply_at_once(self: &Arc<Self>, origin: QuestionOrigin<'_>, reply: Bytes) {
-        let QuestionOrigin { call, headers, replies, .. } = origin;
-        let Ok(permit) = Arc::clone(replies).acquire_owned().await else { return };
-        let replying = self.reply(call, reply, HeaderMap::clone(headers));
+    pub(super) async fn reply_at_once(self: &Arc<Self>, origin: &QuestionOrigin<'_>, reply: Bytes) {
+        let Ok(permit) = Arc::clone(origin.replies).acquire_owned().await else { return };
+        let replying = self.reply(origin.call.clone(), reply, HeaderMap::clone(origin.headers));
         tokio::spawn(async move {
             replying.await;
             drop(permit);

@@ -246,9 +246,8 @@ impl Runner {
         if !round.questions.is_empty() {
             self.note_question();
         }
-        for (question, asked) in std::mem::take(&mut round.questions) {
-            self.engine.ask(self.origin(&running.session), &question, asked).await;
-        }
+        let questions = std::mem::take(&mut round.questions);
+        self.engine.ask(self.origin(&running.session), &questions).await;
         round.answered().await?;
         // If the task has no known owner, anyone with its id can answer: that must not change whose credential the call
         // has.
@@ -285,9 +284,9 @@ impl Runner {
             ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
             ServerEvent::Asks(asked) => {
                 self.note_question();
-                self.engine.ask(self.origin(session), message, asked).await;
+                self.engine.ask(self.origin(session), &[(message.clone(), asked)]).await;
             }
-            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(self.origin(session), reply).await,
+            ServerEvent::AnsweredHere(reply) => self.engine.reply_at_once(&self.origin(session), reply).await,
             ServerEvent::Withdraws(raw_id) => self.engine.close_withdrawn(self.owner(), self.id, &raw_id).await,
             ServerEvent::Changes => listener.push(message.clone()),
             ServerEvent::Says if self.engine.desk.tell(self.id, message) => {}

@@ -2,6 +2,8 @@
 
 use std::{fs, time::Duration};
 
+use futures_util::future::try_join_all;
+
 use crate::{
     book::Told,
     house::{House, Serving},
@@ -19,14 +21,10 @@ const BYTES: usize = 1_000_000;
 /// Lets tasks live until they have expired, and returns how large the store's files became meanwhile.
 async fn round(house: &House, serving: &Serving, number: usize) -> u64 {
     let person = Person::new(Form::Modern, "user", "json");
-    let mut all = Vec::new();
-    for turn in 0..TASKS {
-        let job = Job { key: format!("{number}.{turn}"), millis: 1, bytes: BYTES };
-        all.push(Told::create(&person, &serving.base, job).await.unwrap());
-    }
-    for told in &mut all {
-        told.finish(&serving.base).await.unwrap();
-    }
+    let jobs = (0..TASKS).map(|turn| Job { key: format!("{number}.{turn}"), millis: 1, bytes: BYTES });
+    let creating = try_join_all(jobs.map(|job| Told::create(&person, &serving.base, job)));
+    let mut all = creating.await.unwrap();
+    try_join_all(all.iter_mut().map(|told| told.finish(&serving.base))).await.unwrap();
     let files = fs::read_dir(house.store().parent().unwrap()).unwrap();
     let bytes = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
     for told in &all {

@@ -177,3 +177,33 @@ async fn the_answer_in_a_task_goes_up_with_the_credential_that_came_with_it_only
         client.until(id, "completed").await;
     }
 }
+
+#[tokio::test]
+async fn questions_that_come_together_stand_at_the_task_together_and_their_answers_go_up_together() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("[store]\nkind = \"file\"\npath = {:?}\n", folder.path().join("tasks.db"));
+    let gate = Gate::with(&upstream, &format!("{store}{AT_ONCE}")).await;
+    let client = able(&gate);
+    let task = client.call("ask").await["taskId"].clone();
+    let mut told = client.stream("subscriptions/listen", json!({ "notifications": { "taskIds": [task] } }));
+    assert_eq!(told.message().await["params"]["notifications"], json!({ "taskIds": [task] }));
+    let mut asks = serde_json::from_str::<Value>(ASKS).unwrap();
+    let names = ["a", "b", "c", "d"];
+    asks["inputRequests"] = names.iter().map(|name| (*name, asks["inputRequests"]["name"].clone())).collect();
+    upstream.held("ask").await.result(&asks.to_string());
+
+    // Whoever is told that the task waits is told of all that it waits for, however long the disk has taken.
+    let asking = told.message().await["params"].clone();
+    let requests = asking["inputRequests"].as_object().unwrap();
+    assert_eq!((&asking["status"], requests.len()), (&json!("input_required"), names.len()), "{asking}");
+    for key in requests.keys() {
+        let answers = json!({ key: { "action": "decline" } });
+        client.result("tasks/update", json!({ "taskId": task, "inputResponses": answers })).await;
+    }
+    let retry = upstream.held("ask").await;
+    let declined = Value::from_iter(names.map(|name| (name, json!({ "action": "decline" }))));
+    assert_eq!(retry.seen.json()["params"]["inputResponses"], declined);
+    retry.result(r#"{"resultType":"complete","content":[]}"#);
+    client.until(task.as_str().unwrap(), "completed").await;
+}
