@@ -24,7 +24,7 @@ use tokio::{
 };
 
 use self::{
-    background::{give_way, keep, refresh, sweep, sweep_pools, tick},
+    background::{give_turns, give_way, keep, refresh, sweep, sweep_pools, tick},
     keys::{Keys, unusable},
     store::OpenStore,
 };
@@ -309,6 +309,7 @@ impl Core {
         }
         if self.disk.is_some() {
             background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
+            background.spawn(give_turns(Arc::clone(&self.services.lifecycle)));
         }
         background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.all().iter().any(|upstream| upstream.server.reads_files()) {

@@ -76,6 +76,17 @@ pub(super) async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     }
 }
 
+/// How often calls that wait are looked at.
+const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
+
+/// Gives turns to calls that have waited for room in the store: each write may make some.
+pub(super) async fn give_turns(lifecycle: Arc<Lifecycle>) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_ROOM).await;
+        lifecycle.give_turns();
+    }
+}
+
 /// How often sessions are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 

@@ -210,6 +210,8 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
 fn next(shared: &Shared, batches: &mut Batches, observer: &Observer) -> Option<Taken> {
     let mut chore_at = Instant::now() + batches.chore_after();
     loop {
+        // A log that was brought into the file, and space that was given back, are not in use.
+        shared.used.store(batches.used_bytes(), Ordering::Relaxed);
         {
             let mut queue = shared.queue.lock();
             loop {

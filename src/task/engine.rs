@@ -123,6 +123,11 @@ impl Engine {
         self.ledger.clock.now().wall
     }
 
+    /// Gives turns to calls that have waited for room in the store, where it has some again.
+    pub fn give_turns(&self) {
+        self.turns.advance();
+    }
+
     /// Returns how long calls of a tool usually take, if that is known.
     #[must_use]
     pub fn usual_time(&self, tool: &ToolId) -> Option<UsualTime> {

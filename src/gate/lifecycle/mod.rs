@@ -188,6 +188,11 @@ impl Lifecycle {
         }
     }
 
+    /// Gives turns to calls that have waited for room in the store. To be called every second or so.
+    pub fn give_turns(&self) {
+        self.engine.give_turns();
+    }
+
     /// Tells the requests that have waited for long that nothing has come yet, so that heartbeats begin, and drops
     /// streams that no client has resumed. Ends the sessions of tokens that the upstream has refused: a refusal is
     /// remembered for a time, and only a new session asks the upstream again. To be called every few seconds.
