@@ -324,7 +324,7 @@ impl Core {
         move || {
             upstreams.all().iter().for_each(|upstream| upstream.server.kill());
             if disk.is_some_and(|disk| !disk.close()) {
-                tracing::error!("the disk takes nothing: the newest progress of tasks is lost");
+                tracing::error!("the disk takes nothing: the newest changes of tasks are lost");
             }
             if let Err(error) = observer.finish_audit() {
                 tracing::error!(%error, "the last lines of the audit log are lost");

@@ -193,13 +193,15 @@ impl Batches {
             // It tells its failure itself.
             let _ = self.run(undo, Culprit::Operation(at), |connection| operation.run(connection))?;
         }
-        let (begun, mut put_off, mut failed) = (Instant::now(), Vec::new(), Vec::new());
+        let (begun, mut put_off, mut failed, mut done) = (Instant::now(), Vec::new(), Vec::new(), Vec::new());
         for (at, (key, work)) in left_out.works_of(later) {
             if begun.elapsed() > LATER_TIME {
-                put_off.push((*key, Arc::clone(work)));
-            } else if let Err(error) = self.run(undo, Culprit::Later(at), |connection| work(connection))? {
+                put_off.push((*key, work.clone()));
+            } else if let Err(error) = self.run(undo, Culprit::Later(at), |connection| work.run(connection))? {
                 tracing::debug!(kind = key.kind, %error, "the store has put off a write");
-                failed.push((*key, Arc::clone(work)));
+                failed.push((*key, work.clone()));
+            } else {
+                done.push(work);
             }
         }
         let (batch, seen) = (self.batch + 1, self.time.seen());
@@ -215,6 +217,7 @@ impl Batches {
             // An older mark says less, and nothing that is wrong.
             tracing::debug!(%error, "the mark of the store could not be written");
         }
+        done.into_iter().for_each(Later::tell);
         let [behind, again] = left_out.again(later);
         let untried = put_off.len() + behind.len();
         Ok(([put_off, behind, failed, again].concat(), untried))

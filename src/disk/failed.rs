@@ -225,8 +225,6 @@ impl LeftOut {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
 
     #[test]
@@ -235,7 +233,7 @@ mod tests {
         let mut suspects = Suspects::default();
         assert!(!suspects.stay_damaged(key, begin));
         assert!(suspects.stay_damaged(key, begin + PASSING), "damage that stays");
-        let work: [(LaterKey, Later); 1] = [(key, Arc::new(|_: &_| Ok(())))];
+        let work: [(LaterKey, Later); 1] = [(key, Later::new(|_| Ok(())))];
         suspects.forget_done(suspects.among(&work), &work);
         assert!(suspects.stay_damaged(key, begin + PASSING), "it was not done");
         suspects.forget_done(suspects.among(&[]), &[]);

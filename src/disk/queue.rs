@@ -28,7 +28,11 @@ pub struct Operation {
 }
 
 /// Work that can wait. It may be done more than once.
-pub type Later = Arc<dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync>;
+#[derive(Clone)]
+pub struct Later {
+    work: Arc<dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync>,
+    done: Option<Arc<dyn Fn() + Send + Sync>>,
+}
 
 /// Names work that can wait, so that newer work takes the place of older.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,6 +113,35 @@ impl Operation {
 impl std::fmt::Debug for Operation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Operation").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl Later {
+    /// Returns work that runs on the writing thread as a part of a batch.
+    pub fn new(work: impl Fn(&Connection) -> rusqlite::Result<()> + Send + Sync + 'static) -> Self {
+        Self { work: Arc::new(work), done: None }
+    }
+
+    /// Has `done` called there once it is on the disk. Newer work that takes its place has to tell for itself.
+    #[must_use]
+    pub fn then(self, done: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { done: Some(Arc::new(done)), ..self }
+    }
+
+    pub(super) fn run(&self, connection: &Connection) -> rusqlite::Result<()> {
+        (self.work)(connection)
+    }
+
+    pub(super) fn tell(&self) {
+        if let Some(done) = &self.done {
+            done();
+        }
+    }
+}
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Later").finish_non_exhaustive()
     }
 }
 

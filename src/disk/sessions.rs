@@ -145,7 +145,7 @@ impl Disk {
     /// Notes that a session was used, with a later batch.
     pub fn touch_session(&self, id: Uuid, used_at: u64) {
         let row = row_of(self.seals(), id);
-        let work: Later = Arc::new(move |connection| {
+        let work = Later::new(move |connection| {
             let touch = "UPDATE sessions SET used_at = max(used_at, ?2) WHERE id = ?1";
             connection.prepare_cached(touch)?.execute((&row, used_at.cast_signed()))?;
             Ok(())
@@ -167,7 +167,7 @@ impl Disk {
         let disk = self.downgrade();
         let done = move |removed: Result<(), Unavailable>| {
             if removed.is_err() {
-                disk.later(later_key(id), Arc::new(again));
+                disk.later(later_key(id), Later::new(again));
             }
             // The caller need not wait.
             let _ = told.send(removed);
@@ -175,7 +175,7 @@ impl Disk {
         SessionRemoval(match self.submit(Operation::new(remove.clone(), done)) {
             Ok(()) => Ok(answered),
             Err(unavailable) => {
-                self.later(later_key(id), Arc::new(remove));
+                self.later(later_key(id), Later::new(remove));
                 Err(unavailable)
             }
         })

@@ -7,6 +7,7 @@ use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
 };
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::{Outlook, Task, TaskId, id_map::IdMap, pace::Pace, poll_demand::PollDemand};
 use crate::{identity::Owner, observe::Who, session::Caller};
@@ -35,14 +36,13 @@ struct Inner {
     untold: IdMap<ToTell>,
 }
 
-/// How a call has to stop.
+/// How a call has to stop. Dropping the token says that it has.
 #[derive(Debug)]
 pub(super) enum Stop {
     /// The server hears that it is cancelled, for this reason.
-    Cancel(&'static str),
-    /// The server hears nothing, as the next process goes on with it. Dropping the sender says that the call has
-    /// stopped.
-    Leave(oneshot::Sender<()>),
+    Cancel(&'static str, TaskTrackerToken),
+    /// The server hears nothing, as the next process goes on with it.
+    Leave(TaskTrackerToken),
 }
 
 /// How far a call is, and whether the next process can go on with it.

@@ -8,6 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::task::TaskTracker;
 
 use super::{
     Change, Clock, End, MaxWaiters, Task, TaskId, ToTell, UsualTime,
@@ -16,7 +17,6 @@ use super::{
     ledger::{Changed, Ledger, NotChanged, Pauses},
     pace::Pace,
     state::HasEnded,
-    status_message,
     store::{SavedCall, Store},
     tool_times::ToolTimes,
     wakes::Wakes,
@@ -33,8 +33,6 @@ use crate::{
     upstream::error_code,
 };
 
-/// How long the store may take to write the ends of all tasks when the process stops.
-const FAIL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long another change that has ended a task may take to take its call out.
 const TAKE_OUT_GRACE: Duration = Duration::from_secs(1);
 
@@ -51,7 +49,7 @@ pub struct Limits {
 
 /// How a call is taken out of those that run.
 #[derive(Clone, Copy)]
-struct TakenOut<'a> {
+pub(super) struct TakenOut<'a> {
     status: Ended,
     /// What it gave, if it gave something.
     end: Option<&'a End>,
@@ -63,7 +61,7 @@ struct TakenOut<'a> {
 
 impl TakenOut<'_> {
     /// Returns how a call is taken out that gave nothing.
-    fn stopped(status: Ended, stop: &'static str) -> Self {
+    pub(super) fn stopped(status: Ended, stop: &'static str) -> Self {
         Self { status, end: None, stop, why: None }
     }
 }
@@ -84,6 +82,8 @@ pub struct Engine {
     removals: Arc<Notify>,
     /// The tasks whose cancellation the store has not taken, and gets again.
     pub(super) cancelling: Mutex<HashSet<TaskId>>,
+    /// The calls that were told to stop, and have not yet.
+    pub(super) stopping: TaskTracker,
 }
 
 impl Engine {
@@ -107,6 +107,7 @@ impl Engine {
             tool_times: ToolTimes::default(),
             removals,
             cancelling: Mutex::default(),
+            stopping: TaskTracker::new(),
         });
         tokio::spawn(reap(Arc::downgrade(&engine), engine.ledger.clone()));
         engine
@@ -194,33 +195,6 @@ impl Engine {
         self.calls.changed().await;
     }
 
-    /// Fails every task that runs, as the process stops, and returns how many there were. One whose end the store has not
-    /// taken yet is none of them.
-    pub async fn fail_all(&self, why: &str) -> usize {
-        let (mut running, change) = (self.calls.close(), status_message::failed(why));
-        running.retain(|(id, _)| !self.calls.has_ended(*id));
-        let fails = |(id, owner): &(TaskId, Owner)| {
-            let (id, owner, change) = (*id, owner.clone(), &change);
-            async move {
-                let ended = self.change(&owner, id, |_| Some(change.clone())).await;
-                if !self.take_out_ended(id, change, &ended, Some(why))
-                    && let Err(NotChanged::HasEnded(HasEnded(ending))) = ended
-                {
-                    self.take_out(id, TakenOut::stopped(ending.into(), "the task has ended"));
-                }
-            }
-        };
-        // The process does not wait for a store that is unavailable.
-        let all = futures_util::future::join_all(running.iter().map(fails));
-        let _ = tokio::time::timeout(FAIL_TIMEOUT, all).await;
-        // Every call stops, whether the store has taken its end or not.
-        for (id, _) in &running {
-            let stopped = TakenOut::stopped(Ended::Failed, "the process stops");
-            self.take_out(*id, TakenOut { why: Some(why), ..stopped });
-        }
-        running.len()
-    }
-
     /// Registers a call of `caller` that is about to run. Returns the receiver that stops it; `None` if the process
     /// stops.
     pub(super) fn register(
@@ -279,7 +253,7 @@ impl Engine {
         owner: &Owner,
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
-        call: SavedCall,
+        call: impl Fn() -> Option<SavedCall>,
     ) -> Result<Option<Task>, HasEnded> {
         Ok(self.ledger.change_call(owner, id, change, call).await?.map(|changed| self.announce(changed)))
     }
@@ -316,7 +290,7 @@ impl Engine {
     }
 
     /// Takes out the call of a task if `change`, which gave `ended`, has ended it. Returns whether it has.
-    fn take_out_ended<E>(
+    pub(super) fn take_out_ended<E>(
         &self,
         id: TaskId,
         change: &Change,
@@ -345,7 +319,7 @@ impl Engine {
     }
 
     /// Takes a call out of those that run, if it is one of them, and stops it.
-    fn take_out(&self, id: TaskId, taken_out: TakenOut<'_>) {
+    pub(super) fn take_out(&self, id: TaskId, taken_out: TakenOut<'_>) {
         let TakenOut { status, end, stop, why } = taken_out;
         // A cancellation is answered, and a task that was removed cannot be asked for any more.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
@@ -362,7 +336,7 @@ impl Engine {
             bytes: end.map(End::bytes),
         });
         // A call that has ended by itself has dropped the receiver.
-        let _ = running.stop.send(Stop::Cancel(stop));
+        let _ = running.stop.send(Stop::Cancel(stop, self.stopping.token()));
     }
 }
 

@@ -1,16 +1,27 @@
-//! The calls that a process leaves to the next one when it stops, where the store keeps them.
+//! How calls end when the process stops: the next one goes on with them where the store keeps them, and others fail.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
 
 use super::{
     Engine, TaskId,
-    calls::{RunningCall, Stage, Stop},
+    calls::{Stage, Stop},
+    engine::TakenOut,
+    ledger::NotChanged,
+    state::HasEnded,
+    status_message,
 };
-use crate::observe::events;
+use crate::{
+    identity::Owner,
+    observe::events::{self, Ended},
+};
 
+/// How long the store may take to write the ends of all tasks when the process stops.
+const FAIL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long calls may take to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -50,21 +61,61 @@ impl Engine {
         self.wakes.stop();
     }
 
+    /// Fails every task that runs, as the process stops, and returns how many it has failed. Each call stops, also where
+    /// the store does not take that in time: then nothing tells an end, as the next process finds none.
+    pub async fn fail_all(&self, why: &str) -> usize {
+        let (mut running, change) = (self.calls.close(), status_message::failed(why));
+        running.retain(|(id, _)| !self.calls.has_ended(*id));
+        let failed = AtomicUsize::new(0);
+        let fails = |(id, owner): &(TaskId, Owner)| {
+            let (id, owner, change, failed) = (*id, owner.clone(), &change, &failed);
+            async move {
+                let ended = self.change(&owner, id, |_| Some(change.clone())).await;
+                if self.take_out_ended(id, change, &ended, Some(why)) {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                let status = match ended {
+                    Err(NotChanged::HasEnded(HasEnded(ending))) => ending.into(),
+                    Err(NotChanged::Unavailable(_)) => return,
+                    Ok(_) => Ended::Expired,
+                };
+                self.take_out(id, TakenOut::stopped(status, "the task has ended"));
+            }
+        };
+        // The process does not wait for a store that is unavailable.
+        let _ = tokio::time::timeout(FAIL_TIMEOUT, join_all(running.iter().map(fails))).await;
+        let stopped = running.iter().filter_map(|(id, _)| self.calls.take(*id, false).map(|call| (*id, call)));
+        let untaken = stopped.map(|(id, call)| {
+            self.desk.end(id);
+            // A call that has ended by itself has dropped the receiver.
+            let _ = call.stop.send(Stop::Cancel("the process stops", self.stopping.token()));
+        });
+        self.ledger.count_untaken(untaken.count());
+        // Their servers have been told then, whose sessions may go on.
+        self.stopped().await;
+        failed.into_inner()
+    }
+
     async fn leave(&self, stage: Stage) -> usize {
         if !self.outlives_process() {
             return 0;
         }
         // In one step: a call that is sent meanwhile no longer waits.
-        let stop = |(id, running): (TaskId, RunningCall)| {
+        let calls = self.calls.take_at(stage);
+        let count = calls.len();
+        for (id, running) in calls {
             self.desk.end(id);
-            let (left, stopped) = oneshot::channel();
             // A call that has ended by itself has dropped the receiver.
-            let _ = running.stop.send(Stop::Leave(left));
-            stopped
-        };
-        let stopped: Vec<_> = self.calls.take_at(stage).into_iter().map(stop).collect();
-        let count = stopped.len();
-        let _ = tokio::time::timeout(STOP_TIMEOUT, join_all(stopped)).await;
+            let _ = running.stop.send(Stop::Leave(self.stopping.token()));
+        }
+        self.stopped().await;
         count
+    }
+
+    /// Waits until the calls have stopped that were told to, for [`STOP_TIMEOUT`] at most.
+    async fn stopped(&self) {
+        self.stopping.close();
+        let _ = tokio::time::timeout(STOP_TIMEOUT, self.stopping.wait()).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Reads and changes tasks in the store, and retries while it is unavailable.
 
 use std::{
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -22,6 +23,8 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before an unavailable store is asked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a store that is well takes for a change at most.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// The store, the clock of its deadlines, and where its failures are reported.
 #[derive(Clone, Debug)]
@@ -29,9 +32,15 @@ pub(super) struct Ledger {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Clock,
     observer: Arc<Observer>,
-    /// How many changes are tried again, as the store was unavailable.
-    tried_again: Arc<AtomicUsize>,
+    untaken: Untaken,
 }
+
+/// How many changes the store has not taken, though it had time.
+#[derive(Clone, Debug, Default)]
+struct Untaken(Arc<AtomicUsize>);
+
+/// One of them. Who drops it has the store's answer, or wants the change no longer.
+struct UntakenChange(Untaken);
 
 /// A task that was changed.
 #[derive(Debug)]
@@ -71,12 +80,17 @@ pub(super) struct Pauses(Duration);
 
 impl Ledger {
     pub(super) fn new(store: Arc<dyn Store>, clock: Clock, observer: Arc<Observer>) -> Self {
-        Self { store, clock, observer, tried_again: Arc::default() }
+        Self { store, clock, observer, untaken: Untaken::default() }
     }
 
     /// Returns how many changes the store has not taken so far.
     pub(super) fn untaken(&self) -> usize {
-        self.tried_again.load(Ordering::Relaxed)
+        self.untaken.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts so many more, for good, as the process ends.
+    pub(super) fn count_untaken(&self, changes: usize) {
+        self.untaken.0.fetch_add(changes, Ordering::Relaxed);
     }
 
     /// Reports that the store did not answer.
@@ -141,7 +155,7 @@ impl Ledger {
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Changed>, NotChanged> {
-        self.try_change(owner, id, &change, &CallChange::Keep, &mut None).await
+        self.try_change(owner, id, &change, &|| CallChange::Keep, &mut None).await
     }
 
     /// Changes a task as [`Ledger::change`] does, and retries until the store is available.
@@ -154,10 +168,11 @@ impl Ledger {
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
     ) -> Result<Option<Changed>, HasEnded> {
-        self.until_changed(owner, id, &change, &CallChange::Keep).await
+        self.until_changed(owner, id, &change, &|| CallChange::Keep).await
     }
 
-    /// Changes a task, and what is saved of its call, as [`Ledger::change_when_available`] does.
+    /// Changes a task, and what is saved of its call, as [`Ledger::change_when_available`] does: as `call` returns it
+    /// at each try.
     ///
     /// # Errors
     /// [`HasEnded`]
@@ -166,9 +181,9 @@ impl Ledger {
         owner: &Owner,
         id: TaskId,
         change: impl Fn(&Task) -> Option<Change>,
-        call: SavedCall,
+        call: impl Fn() -> Option<SavedCall>,
     ) -> Result<Option<Changed>, HasEnded> {
-        self.until_changed(owner, id, &change, &CallChange::Set(call)).await
+        self.until_changed(owner, id, &change, &|| call().map_or(CallChange::Keep, CallChange::Set)).await
     }
 
     async fn until_changed(
@@ -176,26 +191,28 @@ impl Ledger {
         owner: &Owner,
         id: TaskId,
         change: &impl Fn(&Task) -> Option<Change>,
-        call: &CallChange,
+        call: &impl Fn() -> CallChange,
     ) -> Result<Option<Changed>, HasEnded> {
-        let (mut unknown, mut pauses, mut is_again) = (None, Pauses::default(), false);
+        let (mut unknown, mut pauses, mut untaken) = (None, Pauses::default(), None);
         loop {
-            let changed = match self.try_change(owner, id, change, call, &mut unknown).await {
-                Ok(changed) => Ok(changed),
-                Err(NotChanged::HasEnded(ended)) => Err(ended),
-                Err(NotChanged::Unavailable(unavailable)) => {
-                    if !std::mem::replace(&mut is_again, true) {
-                        self.tried_again.fetch_add(1, Ordering::Relaxed);
+            let tried = {
+                let mut trying = pin!(self.try_change(owner, id, change, call, &mut unknown));
+                match tokio::time::timeout(SLOW, &mut trying).await {
+                    Ok(tried) => tried,
+                    Err(_) => {
+                        untaken.get_or_insert_with(|| self.untaken.begin());
+                        trying.await
                     }
-                    pauses.next(self, &unavailable).await;
-                    continue;
                 }
             };
-            // Work that is dropped with the process stays counted.
-            if is_again {
-                self.tried_again.fetch_sub(1, Ordering::Relaxed);
+            match tried {
+                Ok(changed) => return Ok(changed),
+                Err(NotChanged::HasEnded(ended)) => return Err(ended),
+                Err(NotChanged::Unavailable(unavailable)) => {
+                    untaken.get_or_insert_with(|| self.untaken.begin());
+                    pauses.next(self, &unavailable).await;
+                }
             }
-            return changed;
         }
     }
 
@@ -205,7 +222,7 @@ impl Ledger {
         owner: &Owner,
         id: TaskId,
         change: &impl Fn(&Task) -> Option<Change>,
-        call: &CallChange,
+        call: &impl Fn() -> CallChange,
         unknown: &mut Option<Task>,
     ) -> Result<Option<Changed>, NotChanged> {
         loop {
@@ -219,7 +236,7 @@ impl Ledger {
             if let Some(tried) = unknown.as_ref().filter(|tried| tried.version == next.version) {
                 next.last_updated_at = tried.last_updated_at;
             }
-            match self.store.replace(next.clone(), change.end().cloned(), call.clone()).await {
+            match self.store.replace(next.clone(), change.end().cloned(), call()).await {
                 Ok(true) => {
                     let has_new_state = next.state != task.state;
                     return Ok(Some(Changed { task: next, has_new_state }));
@@ -231,6 +248,19 @@ impl Ledger {
                 }
             }
         }
+    }
+}
+
+impl Untaken {
+    fn begin(&self) -> UntakenChange {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        UntakenChange(self.clone())
+    }
+}
+
+impl Drop for UntakenChange {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -167,12 +167,10 @@ impl Runner {
                 let why = "taskgate has given the call up";
                 tokio::join!(Box::pin(finishing), Box::pin(self.cancel(&mut running, why)));
             }
-            stop = &mut stopped => match stop.unwrap_or(Stop::Cancel("the process stops")) {
-                Stop::Cancel(why) => self.cancel(&mut running, why).await,
-                Stop::Leave(left) => {
-                    running.session.get().keep();
-                    drop(left);
-                }
+            stop = &mut stopped => match stop {
+                Ok(Stop::Cancel(why, _stopping)) => self.cancel(&mut running, why).await,
+                Ok(Stop::Leave(_stopping)) => running.session.get().keep(),
+                Err(_) => self.cancel(&mut running, "the process stops").await,
             },
             () = tokio::time::sleep_until(since + self.tool.timeout) => {
                 self.give_up(&mut running, &status_message::timed_out(self.tool.timeout)).await;

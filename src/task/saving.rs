@@ -61,17 +61,18 @@ impl Runner {
     /// Notes that a call is sent in `session`. Returns whether the task still wants it.
     pub(super) async fn note_sent(&self, session: &UpstreamGuard) -> bool {
         let (engine, owner) = (&self.engine, self.owner());
-        // At each try anew: the disk may be full for long.
+        // At each try anew, and when it is sent too: the disk may be full for long.
         let sent = |task: &Task| Some(ttl::sent(&self.tool, task, engine.ledger.clock.steady()));
-        let Some(call) = self.saved_sent(Duration::ZERO, Some(session.get())) else {
+        if !engine.outlives_process() {
             let changed = engine.change(owner, self.id, sent).await;
             return matches!(changed, Ok(Some(_)) | Err(NotChanged::Unavailable(_)));
-        };
+        }
         if !engine.calls.set_stage(self.id, Stage::Sent) {
             // Left to the next process, which must not find that it was sent, or ended: its runner stops at the next
             // turn.
             return std::future::pending().await;
         }
+        let call = || self.saved_sent(Duration::ZERO, Some(session.get()));
         // It waits for the store: sent without that, it could run again in a later process.
         let noted = matches!(engine.change_call(owner, self.id, sent, call).await, Ok(Some(_)));
         if noted && engine.cancelling.lock().contains(&self.id) {
@@ -109,17 +110,24 @@ impl Runner {
         let mut points = saves.then(|| call.exchange.track(None));
         let (engine, id, number) = (Arc::clone(&self.engine), self.id, call.exchange.number);
         let token = call.progress_token.clone();
-        let (mut resumable, mut is_noted) = (false, false);
+        let mut is_noted = false;
         let mut keep = move |point: Option<Bytes>| {
             let note = CallNote::new(number, point.as_ref(), token.as_deref());
-            if note.event.is_some() != resumable {
-                resumable = note.event.is_some();
-                engine.calls.set_stage(id, if resumable { Stage::Resumable } else { Stage::Sent });
-                is_noted |= resumable;
-            }
+            let stage = if note.event.is_some() { Stage::Resumable } else { Stage::Sent };
             // Most answers never can be resumed.
+            is_noted |= stage == Stage::Resumable;
             if is_noted {
-                store.note(id, note.write().into());
+                if stage == Stage::Sent {
+                    engine.calls.set_stage(id, stage);
+                }
+                // The next process can go on only from a point that it finds.
+                let engine = Arc::downgrade(&engine);
+                let written = move || {
+                    if let Some(engine) = engine.upgrade() {
+                        engine.calls.set_stage(id, stage);
+                    }
+                };
+                store.note(id, note.write().into(), Arc::new(written));
             }
         };
         if let Some(points) = &mut points {

@@ -15,6 +15,7 @@ mod modern;
 mod native;
 mod on_stdio;
 mod one_file;
+mod outage;
 mod resumed;
 mod sessions;
 mod settings;

@@ -53,7 +53,7 @@ async fn a_stop_leaves_sessions_calls_that_wait_and_calls_that_can_be_resumed() 
 }
 
 #[tokio::test]
-async fn a_stop_tells_who_waits_for_a_result_that_the_task_goes_on() {
+async fn a_stop_tells_who_waits_for_a_result_to_ask_again() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), SHORT).await;
     let client = Client::connect(&house.url).await;
@@ -68,7 +68,7 @@ async fn a_stop_tells_who_waits_for_a_result_that_the_task_goes_on() {
     for mut waiter in waiters {
         let error = waiter.message().await["error"].take();
         let message = error["message"].as_str().unwrap();
-        assert!(error["code"] == -32603 && message.contains("the task goes on"), "{message}");
+        assert!(error["code"] == -32603 && message.contains("ask again with tasks/result"), "{message}");
     }
     house.start_again().await;
     upstream.resumed().await.event(&format!(r#"{{"jsonrpc":"2.0","id":{call},"result":{DONE}}}"#)).await;
@@ -85,6 +85,7 @@ async fn a_stop_waits_for_calls_that_run_and_fails_those_that_end_with_the_proce
     let told = house.end(Signal::TERM).await.stderr;
     assert!(told.contains("failed=1 untold=1 left=1"), "{told}");
     held.abandoned().await;
+    upstream.wait_for_message("notifications/cancelled").await;
     house.start_again().await;
     let failed = client.get(&running).await;
     assert_eq!(status_of(&failed), "failed");

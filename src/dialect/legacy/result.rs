@@ -22,7 +22,8 @@ use crate::{
 };
 
 /// What a client is told when the process ends before its task.
-const STOPPING: &str = "taskgate is stopping, and the task goes on: ask again with tasks/result when taskgate is back";
+const STOPPING: &str =
+    "taskgate is stopping before the task has ended: ask again with tasks/result when taskgate is back";
 
 /// A `tasks/result` that waits for its task to end.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Disk, Folder, closed, put, session};
 use crate::disk::{
-    LaterKey, Operation, SessionWrites,
+    Later, LaterKey, Operation, SessionWrites,
     batch::Batches,
     beside::beside,
     cut::LogEnd,
@@ -52,7 +52,7 @@ async fn what_can_wait_and_fails_each_time_does_not_hold_up_the_end() {
             tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             connection.execute("INSERT INTO no_such_table VALUES (1)", ()).map(drop)
         };
-        disk.later(LaterKey { kind: "fails", row, task: None }, Arc::new(work));
+        disk.later(LaterKey { kind: "fails", row, task: None }, Later::new(work));
     }
     disk.touch_session(session(1).id, 9);
     let begun = std::time::Instant::now();
@@ -69,7 +69,7 @@ async fn operations_that_wait_are_done_at_a_stop_whatever_else_cannot_be() {
     let (go, waits) = std::sync::mpsc::channel::<()>();
     disk.submit(Operation::new(move |_| Ok(waits.recv().is_ok()), drop)).expect("room");
     let fails = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
-    disk.later(LaterKey { kind: "fails", row: 0, task: None }, Arc::new(move |rows| fails(rows).map(drop)));
+    disk.later(LaterKey { kind: "fails", row: 0, task: None }, Later::new(move |rows| fails(rows).map(drop)));
     for id in 0..3 {
         let put = move |rows: &rusqlite::Connection| rows.execute("INSERT INTO chunks VALUES (?1, zeroblob(10))", [id]);
         // One fills a batch.
@@ -101,7 +101,10 @@ async fn what_can_wait_and_fails_each_time_does_not_keep_the_disk_busy() {
     // More than one batch takes.
     for row in 0..600 {
         let work = |connection: &rusqlite::Connection| connection.execute("INSERT INTO no_such_table VALUES (1)", ());
-        disk.later(LaterKey { kind: "fails", row, task: None }, Arc::new(move |connection| work(connection).map(drop)));
+        disk.later(
+            LaterKey { kind: "fails", row, task: None },
+            Later::new(move |connection| work(connection).map(drop)),
+        );
     }
     let begun = std::time::Instant::now();
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::{Disk, Folder, closed, put, session};
-use crate::disk::{LaterKey, Rescue, SessionWrites};
+use crate::disk::{Later, LaterKey, Rescue, SessionWrites};
 
 /// The bytes of a page.
 const PAGE: usize = 4096;
@@ -53,10 +53,10 @@ async fn work_that_meets_damage_is_set_aside_and_everything_else_is_written() {
     let observer = Arc::<crate::observe::Observer>::default();
     let (disk, _) = Disk::open(&folder.options(None, &[]), &observer).expect("a start does not read results");
     let key = LaterKey { kind: "result", row: 1, task: None };
-    disk.later(key, Arc::new(remove));
+    disk.later(key, Later::new(remove));
     disk.later(
         LaterKey { row: 2, ..key },
-        Arc::new(|connection| connection.execute("DELETE FROM chunks WHERE id = 2", ()).map(drop)),
+        Later::new(|connection| connection.execute("DELETE FROM chunks WHERE id = 2", ()).map(drop)),
     );
     put(&disk, 0..3).await;
     let batch = async || {

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::{Disk, Folder, closed};
 use crate::{
-    disk::{LaterKey, OpenOptions, Operation, Unavailable},
+    disk::{Later, LaterKey, OpenOptions, Operation, Unavailable},
     observe::Observer,
 };
 
@@ -39,7 +39,7 @@ async fn wait_for(disk: &Disk, id: i64, is_there: bool) {
 
 fn later(disk: &Disk, row: u128, run: impl Fn(&Connection) -> rusqlite::Result<usize> + Send + Sync + 'static) {
     let key = LaterKey { kind: "test", row, task: None };
-    disk.later(key, Arc::new(move |connection| run(connection).map(drop)));
+    disk.later(key, Later::new(move |connection| run(connection).map(drop)));
 }
 
 /// Makes a file that has no room for one row more. Returns how many it has.

@@ -38,7 +38,9 @@ impl Lifecycle {
             let why = format!("server.drain_timeout = {timeout} is over: taskgate is stopping and has ended the call");
             left += self.engine.leave_resumable().await;
             failed = self.engine.fail_all(&why).await;
-            let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
+            if failed > 0 {
+                let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
+            }
         }
         let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
         let (untaken, outlive) = (self.engine.untaken(), self.engine.outlives_process());

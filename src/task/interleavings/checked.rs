@@ -16,8 +16,8 @@ use crate::{
     task::{
         Clock, End, Task, TaskId,
         store::{
-            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, NoEnd, PageOrder, SavedCall, Store,
-            StoreFuture, Unavailable, Unfinished,
+            CallChange, ChangeCallback, KeptLimit, MaxKept, MemoryStore, NoEnd, NoteWritten, PageOrder, SavedCall,
+            Store, StoreFuture, Unavailable, Unfinished,
             faulty::turn,
             file::testing::{disk_of, folder, next_place, opened},
         },
@@ -336,8 +336,8 @@ impl Store for CheckedStore {
         self.store.next_expiry()
     }
 
-    fn note(&self, task: TaskId, note: Bytes) {
-        self.store.note(task, note);
+    fn note(&self, task: TaskId, note: Bytes, written: NoteWritten) {
+        self.store.note(task, note, written);
     }
 
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {

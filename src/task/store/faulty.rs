@@ -14,7 +14,8 @@ use bytes::Bytes;
 use tempfile::TempDir;
 
 use super::{
-    CallChange, ChangeCallback, KeptLimit, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unavailable, Unfinished,
+    CallChange, ChangeCallback, KeptLimit, NoEnd, NoteWritten, PageOrder, SavedCall, Store, StoreFuture, Unavailable,
+    Unfinished,
 };
 use crate::{
     identity::Owner,
@@ -174,8 +175,8 @@ impl Store for FaultyStore {
         self.store.next_expiry()
     }
 
-    fn note(&self, task: TaskId, note: Bytes) {
-        self.store.note(task, note);
+    fn note(&self, task: TaskId, note: Bytes, written: NoteWritten) {
+        self.store.note(task, note, written);
     }
 
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {

@@ -19,7 +19,8 @@ use moka::{Expiry, sync::Cache};
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unfinished,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, NoteWritten, PageOrder, SavedCall, Store, StoreFuture,
+    Unfinished,
     compact::CompactBytes,
     deadlines::{AT_ONCE, Deadlines},
     index::Index,
@@ -265,7 +266,7 @@ impl Store for MemoryStore {
         })
     }
 
-    fn note(&self, _task: TaskId, _note: Bytes) {}
+    fn note(&self, _task: TaskId, _note: Bytes, _written: NoteWritten) {}
 
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
         ready(Vec::new())

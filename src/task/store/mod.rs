@@ -80,6 +80,9 @@ pub struct Unfinished {
 /// id is `None` where the store may have missed some, so that any task may have changed. The callback does not wait.
 pub type ChangeCallback = Box<dyn Fn(Option<TaskId>) + Send + Sync>;
 
+/// Called when a note is where it outlives the process, on any thread.
+pub type NoteWritten = Arc<dyn Fn() + Send + Sync>;
+
 /// Where tasks are kept, in this process or elsewhere.
 ///
 /// # Contract
@@ -124,9 +127,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Waits until the first task expires; while there are no tasks, for ever.
     fn next_expiry(&self) -> StoreFuture<'_, ()>;
 
-    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It may be lost with the
-    /// process.
-    fn note(&self, task: TaskId, note: Bytes);
+    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It is lost with the process
+    /// until `written` was called, unless a newer one takes its place before.
+    fn note(&self, task: TaskId, note: Bytes, written: NoteWritten);
 
     /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of
     /// them.

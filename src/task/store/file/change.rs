@@ -13,7 +13,7 @@ use super::{
     rows::{self, CHUNK, SMALL},
 };
 use crate::{
-    disk::{LaterKey, Operation, Seals, Unavailable, WeakDisk, rusqlite::Connection},
+    disk::{Later, LaterKey, Operation, Seals, Unavailable, WeakDisk, rusqlite::Connection},
     observe::events,
     task::{
         End, Task, TaskId,
@@ -205,7 +205,7 @@ impl Ways {
     /// Removes the pieces of a result from the file, soon.
     pub(super) fn remove_pieces(&self, task: Option<TaskId>, number: u64) {
         let key = LaterKey { kind: "result", row: number.into(), task };
-        self.disk.later(key, Arc::new(move |connection| rows::remove_result(connection, number)));
+        self.disk.later(key, Later::new(move |connection| rows::remove_result(connection, number)));
     }
 
     /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
@@ -218,7 +218,7 @@ impl Ways {
             rows::remove(connection, place)?;
             number.map_or(Ok(()), |number| rows::remove_result(connection, number))
         };
-        self.disk.later(key, Arc::new(remove));
+        self.disk.later(key, Later::new(remove));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use uuid::Uuid;
@@ -70,7 +71,7 @@ async fn write(file: &Path, key: Option<&str>) {
     change(&made(2), result(format!("[{}]", " ".repeat(270_000)))).await;
     change(&made(3), Change::cancel()).await;
     change(&made(4), Change::Ask("what".into())).await;
-    store.note(id(5), "a note".into());
+    store.note(id(5), "a note".into(), Arc::new(|| ()));
     store.disk.put_session(session(), SessionWrites::default()).await.expect("available");
     store.disk.key("cursors").await.expect("available");
     assert!(store.disk.close());
@@ -144,7 +145,7 @@ fn a_file_of_format_1_whose_saved_calls_are_damaged_is_refused_and_keeps_its_for
     // It says that it has no rows.
     bytes[page + 3..page + 5].fill(0);
     fs::write(folder.path().join("store"), &bytes).expect("room");
-    let refused = Disk::open(&options(&folder, None), &std::sync::Arc::default()).expect_err("it is damaged");
+    let refused = Disk::open(&options(&folder, None), &Arc::default()).expect_err("it is damaged");
     assert!(refused.to_string().contains("damaged"), "{refused}");
     assert!(fs::read(folder.path().join("store")).expect("there") == bytes, "nothing is written");
 }
@@ -154,7 +155,7 @@ fn a_sealed_fixture_is_refused_without_its_key_and_keeps_its_format() {
     let folder = tempfile::tempdir().expect("a folder");
     let fixture = path(FIXTURES[1].0);
     fs::copy(&fixture, folder.path().join("store")).expect("the fixture");
-    assert!(Disk::open(&options(&folder, None), &std::sync::Arc::default()).is_err());
+    assert!(Disk::open(&options(&folder, None), &Arc::default()).is_err());
     assert!(fs::read(folder.path().join("store")).expect("there") == fs::read(fixture).expect("there"));
     let log = fs::metadata(folder.path().join("store-wal")).map_or(0, |log| log.len());
     assert_eq!(log, 0, "nothing is written");

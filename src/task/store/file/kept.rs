@@ -49,6 +49,8 @@ pub(super) struct Kept {
     pub result: Option<ResultPlace>,
     /// Whether it was told that the result is damaged.
     pub is_told_damaged: bool,
+    /// Whether this process has noted how its call can be resumed.
+    pub is_noted: bool,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
 }
@@ -66,8 +68,8 @@ pub(super) enum Stage {
 
 impl Kept {
     /// Returns a task that is on its way into the file.
-    pub(super) fn admitted(task: &Task) -> Self {
-        Self { task: Arc::new(task.clone()), stage: Stage::Admitted, result: None, is_told_damaged: false, changing: 0 }
+    pub(super) fn admitted(task: Arc<Task>) -> Self {
+        Self { task, stage: Stage::Admitted, result: None, is_told_damaged: false, is_noted: false, changing: 0 }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
                 tasks.skip_results(result.number);
                 used.extend(result.pieces());
             }
-            let kept = Kept { task: Arc::new(task), stage: Stage::Kept, result, is_told_damaged: false, changing: 0 };
+            let kept = Kept { stage: Stage::Kept, result, ..Kept::admitted(Arc::new(task)) };
             is_whole &= index.restore(id, Entry { owner, place, bytes, expires, kept });
             tasks.deadlines.add(expires, id);
             tasks.observer.emit(events::TaskKept);

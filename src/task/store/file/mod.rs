@@ -30,11 +30,11 @@ use self::{
     kept::{Kept, KeptTasks, Stage},
 };
 use super::{
-    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, PageOrder, SavedCall, Store, StoreFuture, Unavailable,
-    Unfinished, index::Index,
+    CallChange, ChangeCallback, KeptLimit, MaxKept, NoEnd, NoteWritten, PageOrder, SavedCall, Store, StoreFuture,
+    Unavailable, Unfinished, index::Index,
 };
 use crate::{
-    disk::{self, Disk, LaterKey, Operation, is_damage},
+    disk::{self, Disk, Later, LaterKey, Operation, is_damage},
     identity::Owner,
     observe::{Observer, events},
     task::{Clock, End, State, Task, TaskId},
@@ -96,7 +96,7 @@ impl FileStore {
         let id = task.id;
         // Locked until the operation is in the queue, so that rows come in the order of their places.
         let mut index = self.tasks().index.lock();
-        let place = match index.admit(task, &self.tasks().max, Kept::admitted(task)) {
+        let place = match index.admit(task, &self.tasks().max, Kept::admitted(Arc::new(task.clone()))) {
             Ok(place) => place,
             Err(limit) => return Err(Ok(Err(limit))),
         };
@@ -280,16 +280,31 @@ impl Store for FileStore {
         })
     }
 
-    fn note(&self, task: TaskId, note: Bytes) {
-        let place = {
+    fn note(&self, task: TaskId, note: Bytes, written: NoteWritten) {
+        let (place, is_first) = {
             let mut index = self.tasks().index.lock();
             let Some(entry) = index.get_mut(task).filter(|entry| !entry.kept.task.state.is_terminal()) else { return };
-            entry.place
+            (entry.place, !std::mem::replace(&mut entry.kept.is_noted, true))
         };
-        let ways = self.ways.clone();
+        let seals = Arc::clone(&self.ways.seals);
+        let write = move |connection: &rusqlite::Connection| rows::put_note(connection, &seals, place, &note);
         let key = LaterKey { kind: "note", row: place.into(), task: Some(task) };
-        let write = move |connection: &rusqlite::Connection| rows::put_note(connection, &ways.seals, place, &note);
-        self.disk.later(key, Arc::new(write));
+        let later = Later::new(write.clone()).then({
+            let written = Arc::clone(&written);
+            move || written()
+        });
+        if !is_first {
+            return self.disk.later(key, later);
+        }
+        // Without any the call cannot be resumed; with an older one, some events come once more.
+        let (disk, again) = (self.ways.disk.clone(), later.clone());
+        let done = move |first: Result<(), disk::Unavailable>| match first {
+            Ok(()) => written(),
+            Err(_) => disk.later(key, again),
+        };
+        if self.disk.submit(Operation::new(write, done)).is_err() {
+            self.disk.later(key, later);
+        }
     }
 
     fn unfinished(&self) -> StoreFuture<'_, Vec<Unfinished>> {
@@ -353,7 +368,7 @@ impl FileStore {
             rows::update(connection, &ways.seals, place, &task, None).map(drop)
         };
         let key = LaterKey { kind: "text", row: place.into(), task: Some(id) };
-        self.disk.later(key, Arc::new(write));
+        self.disk.later(key, Later::new(write));
     }
 }
 

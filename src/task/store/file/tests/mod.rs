@@ -150,9 +150,9 @@ async fn what_is_saved_of_a_call_stays_until_the_task_ends() {
     let set = CallChange::Set(SavedCall("left".into()));
     let left = setup.change(&first, Change::Message("left".into()), set).await;
     for note in ["event 1", "event 2"] {
-        setup.store.note(first.id, note.into());
+        setup.store.note(first.id, note.into(), Arc::new(|| ()));
     }
-    setup.store.note(third.id, "event 3".into());
+    setup.store.note(third.id, "event 3".into(), Arc::new(|| ()));
     setup.change(&third, Change::cancel(), CallChange::Keep).await;
     let setup = setup.again().await;
     let found = setup.store.unfinished().await.expect("available");
