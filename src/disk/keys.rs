@@ -191,7 +191,7 @@ fn reseal(connection: &Connection, seals: &Seals) -> Result<(), NoSeals> {
         let rows = all.query_map((), |row| Ok((row.get::<_, Vec<u8>>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
         for (row, value) in rows.collect::<Result<Vec<_>, _>>()? {
             let place = Place { table, row: &row, column: "value" };
-            let value = seals.open(place, &value).map_err(|Damaged| NoSeals::Damaged)?;
+            let value = seals.open(place, &value).map_err(rusqlite::Error::from)?;
             update.execute((&row, seals.seal(place, &value)?))?;
         }
     }

@@ -270,17 +270,7 @@ fn check(
             return Err(wrong(damaged(&found)));
         }
     }
-    let select = "SELECT batch, seen, boot, since_boot, salt FROM state";
-    let (batch, seen, salt) = connection
-        .query_row(select, (), |row| {
-            // taskgate writes no negative number.
-            let number = |at| u64::try_from(row.get::<_, i64>(at)?).map_err(|_| rusqlite::Error::from(Damaged));
-            let [batch, unix, since_boot] = [0, 1, 3].map(number);
-            let batch = batch?;
-            let seen = Seen::read(batch, unix?, row.get_ref(2)?.as_str()?, since_boot?)?;
-            Ok((batch, seen, row.get::<_, Vec<u8>>(4)?))
-        })
-        .map_err(sql)?;
+    let State { batch, seen, salt } = state(connection).map_err(sql)?;
     if let Some(lost) = mark::lost(path, mark.noted, batch) {
         return Err(wrong(damaged(&lost)));
     }
@@ -289,6 +279,28 @@ fn check(
     // Last: a file that is refused here stays as it was.
     schema::migrate(connection, format, &seals).map_err(sql)?;
     Ok((seals, FileTime::resume(&seen)))
+}
+
+/// What a file says of itself.
+pub(super) struct State {
+    /// The number of its last batch.
+    pub batch: u64,
+    /// The time of that.
+    pub seen: Seen,
+    /// What its key is derived with.
+    pub salt: Vec<u8>,
+}
+
+/// Reads what a file says of itself.
+pub(super) fn state(connection: &Connection) -> rusqlite::Result<State> {
+    connection.query_row("SELECT batch, seen, boot, since_boot, salt FROM state", (), |row| {
+        // taskgate writes no negative number.
+        let number = |at| u64::try_from(row.get::<_, i64>(at)?).map_err(|_| rusqlite::Error::from(Damaged));
+        let [batch, unix, since_boot] = [0, 1, 3].map(number);
+        let batch = batch?;
+        let seen = Seen::read(batch, unix?, row.get_ref(2)?.as_str()?, since_boot?)?;
+        Ok(State { batch, seen, salt: row.get(4)? })
+    })
 }
 
 /// Returns why a file cannot be read, and what to do about it.

@@ -12,7 +12,7 @@ use super::{
     keys::{self, NoSeals},
     locate::{Looks, look, said},
     mark,
-    open::no_seals,
+    open::{no_seals, state},
     schema::{self, FORMAT},
     wal,
 };
@@ -115,8 +115,8 @@ pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String
         damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
     }
     let connection = connect(path).map_err(|error| unreadable(&error))?;
-    match connection.query_row("SELECT batch FROM state", (), |row| row.get::<_, i64>(0)) {
-        Ok(batch) => damages.extend(mark::lost(path, noted, batch.cast_unsigned())),
+    match state(&connection) {
+        Ok(state) => damages.extend(mark::lost(path, noted, state.batch)),
         // Tasks can be read without it.
         Err(error) => damages.push(format!("its last batch cannot be read: {error}")),
     }

@@ -234,6 +234,19 @@ async fn a_sealed_file_is_opened_by_its_key_alone_and_an_open_one_by_none() {
 }
 
 #[tokio::test]
+async fn a_new_key_of_a_file_with_a_damaged_session_names_that_and_no_data_key() {
+    let folder = Folder::new();
+    let disk = folder.open(Some("first"));
+    put(&disk, 0..1).await;
+    let flip = |connection: &rusqlite::Connection| connection.execute("UPDATE sessions SET value = x'00'", ());
+    assert_eq!(disk.write(flip).await, Ok(1));
+    closed(disk);
+    let refused = Disk::open(&folder.options(Some("second"), &["first"]), &Arc::default()).expect_err("it is damaged");
+    let refused = refused.to_string();
+    assert!(refused.contains("a value is not what was written") && !refused.contains("data key"), "{refused}");
+}
+
+#[tokio::test]
 async fn every_damaged_page_of_the_tables_is_found_or_harmless() {
     let folder = Folder::new();
     let disk = folder.open(None);

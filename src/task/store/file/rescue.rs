@@ -1,6 +1,7 @@
 //! Reads what can be read of a file, and says what cannot.
 
 use std::{
+    collections::HashSet,
     io::{self, Write},
     path::Path,
 };
@@ -13,7 +14,7 @@ use super::{
     rows,
 };
 use crate::disk::{
-    OpenError, Rescue, Unavailable,
+    Damaged, OpenError, Rescue, Unavailable,
     rusqlite::{self, OptionalExtension as _},
 };
 
@@ -56,10 +57,25 @@ pub fn check(path: &Path, keys: &[String], mut wrong: impl FnMut(&str)) -> Resul
         wrong(&what);
     });
     let read = each(&rescue, &mut wrong, |_| Ok(())).unwrap_or_default();
+    if damages + read.damages == 0
+        && let Err(error) = numbers(&rescue)
+    {
+        damages += 1;
+        wrong(&format!("a number beside the tasks cannot be what was written, and no start takes that: {error}"));
+    }
     if let Some(refused) = &rescue.without_log {
         wrong(&format!("taskgate: {refused}"));
     }
     Ok(Read { damages: read.damages + damages, refused: rescue.without_log.is_some(), ..read })
+}
+
+/// Reads what a start reads beside the records.
+fn numbers(Rescue { connection, seals, .. }: &Rescue) -> rusqlite::Result<()> {
+    let (mut ids, mut is_whole) = (HashSet::new(), true);
+    rows::all(connection, seals, |_, task, _| is_whole &= ids.insert(task.id))?;
+    rows::next_place(connection)?;
+    rows::result_numbers(connection)?;
+    if is_whole { Ok(()) } else { Err(Damaged.into()) }
 }
 
 /// Writes a line of JSON for every task in a file that can be read, sealed by any of `keys`, and calls `damaged` for

@@ -249,3 +249,28 @@ async fn damage_in_a_table_that_a_file_does_not_need_keeps_nothing_from_an_expor
         assert!(table == "data_keys" && !said.contains("taskgate store"), "{said}");
     }
 }
+
+#[tokio::test]
+async fn a_check_finds_each_number_for_which_no_start_takes_the_file() {
+    for change in [
+        "UPDATE tasks SET version = version + 1",
+        "UPDATE state SET seen = seen + 1",
+        "UPDATE state SET since_boot = since_boot + 1",
+        "UPDATE state SET batch = -1",
+        "UPDATE sqlite_sequence SET seq = -5 WHERE name = 'tasks'",
+        "INSERT INTO chunks VALUES (9223372036854775807, x'00')",
+    ] {
+        let folder = folder();
+        let store = store(&folder).await;
+        add_ended(&store).await;
+        let path = closed(&folder, store);
+        rusqlite::Connection::open(&path).expect("there").execute_batch(change).expect("room");
+        let mut told = Vec::new();
+        let checked = check(&path, &[], |what| told.push(what.to_owned())).expect("readable");
+        assert!(checked.damages == 1 && checked.tasks == 1, "{change}: {checked:?}, {told:?}");
+        let opened = Disk::open(&options(&folder, None), &Arc::default());
+        let Ok((disk, _)) = opened else { continue };
+        let start = FileStore::open(disk, ROOM, 1 << 30, Clock::starting_at(0), Arc::default()).await;
+        start.map(drop).expect_err(change);
+    }
+}
