@@ -13,7 +13,6 @@ use super::{
     slot::Slots,
 };
 use crate::{
-    identity::Owner,
     upstream::{Agreed, Failure, Handshake, Introduced, Kept, KnownTools, NotAgreed, Server, UpstreamSession, Vacancy},
     wire::{ClientCapabilities, Message, Version},
 };
@@ -61,7 +60,7 @@ impl SessionPool {
                 let pooled = self.pooled(session, server, discovered_facts(&answer), Generation::of_modern, room)?;
                 // Over HTTP there is nothing that a request could have for itself.
                 if sharing != Sharing::Once || !server.is_process() {
-                    self.keep_for_requests(&key.owner, &pooled);
+                    self.keep(&PoolKey::of_requests(key.owner.clone()), &pooled);
                 }
                 // From here on requests look for it where it is kept.
                 self.generation.set(pooled.generation, &pooled.facts);
@@ -163,10 +162,9 @@ impl SessionPool {
         Ok(pooled)
     }
 
-    /// Keeps the link to a modern server for all requests of its owner, unless there is one, or one is being opened.
-    fn keep_for_requests(&self, owner: &Owner, pooled: &Arc<Pooled>) {
-        let key = PoolKey::of_requests(owner.clone());
-        let Ok(used) = Slots::of(&self.slots, &key) else { return };
+    /// Keeps what was opened for another key, unless that one has its own, or one is being opened.
+    pub(super) fn keep(&self, key: &PoolKey, pooled: &Arc<Pooled>) {
+        let Ok(used) = Slots::of(&self.slots, key) else { return };
         let Ok(_opening) = used.slot.opening.try_lock() else { return };
         if used.slot.lease_shared(false, |_| ()).is_none() {
             if let Some(lost) = used.slot.take_lost() {

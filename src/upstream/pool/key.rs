@@ -15,6 +15,8 @@ use crate::{
 pub struct PoolKey {
     /// Who calls.
     pub owner: Owner,
+    /// Whether they are calls to a modern server.
+    is_modern: bool,
     /// A digest of the headers that tell the server who calls, if any do.
     sender: Option<[u8; 32]>,
     /// What the caller can be asked.
@@ -41,22 +43,20 @@ impl PoolKey {
                 digest_of(headers.get(AUTHORIZATION).map(|credential| (&AUTHORIZATION, credential)).into_iter())
             }
         };
-        Self { owner, sender, client }
+        Self { owner, is_modern: false, sender, client }
     }
 
     /// Returns the key of calls of `owner` to a modern server: each request tells it who its client is and what it can
     /// be asked.
     #[must_use]
     pub fn of_requests(owner: Owner) -> Self {
-        Self { owner, sender: None, client: ClientCapabilities::default() }
+        Self { owner, is_modern: true, sender: None, client: ClientCapabilities::default() }
     }
 
-    /// Returns whether the slot of the key keeps what was opened with those `headers`: the link to a modern server is
-    /// for all requests of its owner, and a session with a server that was taken for a modern one is for its
-    /// sender.
-    pub(super) fn keeps(&self, opened: Generation, headers: &HeaderMap) -> bool {
+    /// Returns the key whose slot keeps what was opened for this one with those `headers`: the link to a modern server is
+    /// for all requests of its owner, and a session with a server that was taken for a modern one is for its sender.
+    pub(super) fn that_keeps(&self, opened: Generation, headers: &HeaderMap) -> Self {
         let owner = self.owner.clone();
-        let right = if opened.is_modern() { Self::of_requests(owner) } else { Self::new(owner, self.client, headers) };
-        *self == right
+        if opened.is_modern() { Self::of_requests(owner) } else { Self::new(owner, self.client, headers) }
     }
 }

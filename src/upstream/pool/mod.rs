@@ -190,8 +190,11 @@ impl SessionPool {
             Ok(ControlFlow::Continue(pooled)) => {
                 // Before another caller can have it.
                 let leased = lease(&pooled);
-                if key.keeps(pooled.generation, headers) {
+                let keeps = key.that_keeps(pooled.generation, headers);
+                if keeps == **key {
                     slot.share(&pooled);
+                } else {
+                    self.keep(&keeps, &pooled);
                 }
                 *failed = None;
                 Ok(leased)
@@ -204,9 +207,9 @@ impl SessionPool {
         }
     }
 
-    /// Leases the link that requests of the key's owner share, if the server is known as a modern one and it is open.
+    /// Leases the link that requests of the key's owner share, if it is open, and the server not known as a legacy one.
     fn lease_link<T>(&self, key: &PoolKey, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
-        if !self.generation().is_some_and(Generation::is_modern) {
+        if self.generation() == Some(Generation::Legacy) {
             return None;
         }
         let requests = PoolKey::of_requests(key.owner.clone());

@@ -71,6 +71,25 @@ async fn a_server_that_takes_the_place_of_one_of_the_other_generation_is_found_o
 }
 
 #[tokio::test]
+async fn a_server_that_has_become_modern_runs_the_call_of_one_client_although_another_has_a_session() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    Modern::plain(&gate.url).call("echo").await;
+    let asked = Modern::able(&gate.url, json!({ "elicitation": {} }));
+    asked.call("echo").await;
+    assert_eq!(upstream.count("initialize"), 2);
+    upstream.stop().await;
+    let modern = Options { modern: true, sessions: false, ..Options::default() };
+    let modern = Upstream::start_in_place_of(&upstream, modern).await;
+    asked.call("echo").await;
+    assert_eq!(modern.count("echo"), 2, "refused once, and run once");
+    for client in [asked, Modern::plain(&gate.url)] {
+        client.call("echo").await;
+    }
+    assert_eq!(modern.count("echo"), 4, "the session of the server before gets none");
+}
+
+#[tokio::test]
 async fn a_task_goes_up_in_the_form_of_its_server_while_that_one_is_in_doubt() {
     let upstream = Upstream::modern(json!({ "tools": {} })).await;
     let gate = Gate::with(&upstream, &format!("{NAMED}[tasks]\ntask_after = \"0s\"\n")).await;
