@@ -5,10 +5,21 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::{
-    hosts,
+    ClientRequest, Modern, discover, hosts,
     run::{Over, Run},
 };
-use crate::upstream::Lease;
+use crate::{upstream::Lease, wire::Method};
+
+impl Modern {
+    /// Finds out again which generation a server is of, as it has refused a request like one of the other generation.
+    /// Returns a lease if it has turned out to be of the other one.
+    pub(super) async fn lease_of_other(&self, request: &mut ClientRequest, lease: &Lease, asks: bool) -> Option<Lease> {
+        request.opened = None;
+        request.caller.upstream.pool.was_replaced(&lease.pooled);
+        let other = self.lease(request, asks).await.ok()?;
+        (other.pooled.generation.is_modern() != lease.pooled.generation.is_modern()).then_some(other)
+    }
+}
 
 impl Run {
     /// Sends the request once more, in a new session: the server had forgotten the session, and has refused the request
@@ -32,18 +43,16 @@ impl Run {
         async move { upstream.pool.turns_out_modern(&upstream.server, &headers).await }
     }
 
-    /// Finds out again which generation the server is of, as it has refused the request like a server of the other one.
-    /// Sends the request once more if the server has turned out to be of the other one.
+    /// Sends the request once more if the server has turned out to be of the other generation, as it has refused the
+    /// request like one of that.
     pub(super) async fn replaced(&mut self) -> Option<Over> {
         self.sent_again = true;
-        self.request.opened = None;
-        let upstream = Arc::clone(&self.request.caller.upstream);
-        upstream.pool.was_replaced(&self.lease.pooled);
-        let lease = self.modern.lease(&self.request, self.asks).await.ok()?;
-        if lease.pooled.generation.is_modern() == self.passes() {
-            return None;
+        let lease = self.modern.lease_of_other(&mut self.request, &self.lease, self.asks).await?;
+        if self.request.method != Method::Discover || lease.pooled.generation.is_modern() {
+            return Some(self.send_in(lease).await);
         }
-        Some(self.send_in(lease).await)
+        let described = discover::described(&self.request, &lease);
+        Some(self.respond(described.unwrap_or_else(|why| why.to_response(Some(&self.request.id)).into())))
     }
 
     /// Sends the request with another lease.

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 
 use super::{Answer, ClientRequest, Modern, Refused, SERVER_INFO, TASKS, error::supported_versions, hosts};
-use crate::wire::{
-    RpcError,
-    object::{Members, object},
+use crate::{
+    upstream::Lease,
+    wire::{
+        Parts, RpcError,
+        object::{Members, object},
+        response::result_response,
+    },
 };
 
 impl Modern {
@@ -16,17 +20,26 @@ impl Modern {
     pub(super) async fn discover(self: &Arc<Self>, mut request: Box<ClientRequest>) -> Result<Answer, Refused> {
         self.begin(&mut request)?;
         let lease = self.lease(&request, false).await?;
-        let facts = &lease.pooled.facts;
-        let capabilities = modern(&facts.capabilities).map_err(|why| RpcError::internal(why.clone()))?;
-        let versions: Vec<_> = supported_versions().collect();
-        let versions = serde_json::json!(versions);
-        let instructions = hosts::instructions(&request, &lease.pooled)
-            .map_or(String::new(), |text| format!(r#""instructions":{text},"#));
-        Ok(request.result(&format!(
-            r#"{{"resultType":"complete","supportedVersions":{versions},"capabilities":{capabilities},{instructions}"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER_INFO}":{}}}}}"#,
-            facts.server_info
-        )))
+        Ok(described(&request, &lease)?.into())
     }
+}
+
+/// Returns what a server that knows sessions has said of itself.
+///
+/// # Errors
+/// -32603 where that cannot be repeated.
+pub(super) fn described(request: &ClientRequest, lease: &Lease) -> Result<Parts, RpcError> {
+    let facts = &lease.pooled.facts;
+    let capabilities = modern(&facts.capabilities).map_err(RpcError::internal)?;
+    let versions: Vec<_> = supported_versions().collect();
+    let versions = serde_json::json!(versions);
+    let instructions =
+        hosts::instructions(request, &lease.pooled).map_or(String::new(), |text| format!(r#""instructions":{text},"#));
+    let result = format!(
+        r#"{{"resultType":"complete","supportedVersions":{versions},"capabilities":{capabilities},{instructions}"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER_INFO}":{}}}}}"#,
+        facts.server_info
+    );
+    Ok(result_response(&request.id, &result).into())
 }
 
 /// Returns the raw capabilities of a legacy server as revision 2026-07-28 has them: without tasks of its own, with the

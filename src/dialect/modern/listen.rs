@@ -62,7 +62,7 @@ struct Subscription {
 impl Modern {
     /// Opens a stream of notifications.
     pub(super) async fn listen(self: &Arc<Self>, mut request: Box<ClientRequest>) -> Result<Answer, Refused> {
-        let (mut filter, names_tasks) = Filter::read(&request.message)?;
+        let (filter, names_tasks) = Filter::read(&request.message)?;
         if names_tasks && !request.meta.tasks {
             return Err(Refused::tasks_extension("notifications about tasks need the tasks extension"));
         }
@@ -72,19 +72,31 @@ impl Modern {
         if filter.is_of_tasks_alone(Some(Generation::Legacy)) {
             return self.listen_to_tasks(request, open, watched).await;
         }
-        filter.tasks = watched.iter().map(|watched| watched.task).collect();
         let lease = self.lease(&request, false).await?;
+        let (to, from) = pieces(&self.capacity, &self.observer);
+        tokio::spawn(Arc::clone(self).tell_of_changes(request, to, open, lease, filter, watched));
+        from.answer().await
+    }
+
+    /// Tells what a server with sessions tells, and of tasks.
+    pub(super) async fn tell_of_changes(
+        self: Arc<Self>,
+        request: Box<ClientRequest>,
+        to: PieceWriter,
+        open: Open,
+        lease: Lease,
+        mut filter: Filter,
+        watched: Vec<Watched>,
+    ) {
+        filter.tasks = watched.iter().map(|watched| watched.task).collect();
         if request.caller.upstream.server.has_get_stream() {
             // What changes from the acknowledgement on is told.
             lease.guard.get().listening(SUBSCRIPTION_WAITS).await;
         }
         filter.limit(&lease.pooled.facts.capabilities);
         let uris: BTreeSet<String> = std::mem::take(&mut filter.uris).into_iter().collect();
-        let (modern, uris) = (Arc::clone(self), uris.into_iter().collect());
-        let (to, from) = pieces(&self.capacity, &self.observer);
-        let subscription = Subscription { modern, request, lease, filter, uris, to, _open: open };
-        tokio::spawn(subscription.run(watched));
-        from.answer().await
+        let uris = uris.into_iter().collect();
+        Subscription { modern: self, request, lease, filter, uris, to, _open: open }.run(watched).await;
     }
 
     /// Counts a subscription, and what is kept of it while it is open. It is no request in flight any more.

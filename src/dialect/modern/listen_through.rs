@@ -9,7 +9,7 @@ use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
     listen::{Filter, acknowledgement, may_expire, tagged, tear_down, tell_torn_down},
     onward::{Sent, Whose, call_options},
-    passing::status_of,
+    passing::{looks_legacy, status_of},
     pieces::{PieceWriter, pieces},
     subscriptions::Open,
     translate::is_unknown_method,
@@ -116,6 +116,14 @@ impl Subscription {
                             Ok(answer) => answer.whole().await,
                             Err(failure) => Err(failure),
                         };
+                        let status = self.call.exchange.status();
+                        if !acknowledged
+                            && looks_legacy(&ending, status)
+                            && let Some(lease) = modern.lease_of_other(&mut self.request, &self.lease, false).await
+                        {
+                            drop(watched);
+                            return self.go_on_in_session(lease).await;
+                        }
                         let has_ended_it = ending.as_ref().is_ok_and(|it| matches!(it.outcome(), Some((Outcome::Result, _))));
                         if has_ended_it && !acknowledged {
                             self.acknowledge("{}").await;
@@ -201,6 +209,15 @@ impl Subscription {
         let params = status.params().and_then(|params| Members::parse(params).ok());
         let id = params.and_then(|params| params.text("taskId").map(Cow::into_owned));
         id.is_some_and(|id| self.theirs.contains(&id))
+    }
+
+    /// Goes on with the server that has taken the place of this one, and knows sessions only.
+    async fn go_on_in_session(self, lease: Lease) {
+        let Self { modern, request, tasks, filter, to, _open: open, .. } = self;
+        match modern.watched(&request, tasks, false).await {
+            Ok(watched) => Box::pin(modern.tell_of_changes(request, to, open, lease, filter, watched)).await,
+            Err(refused) => to.refuse(refused, &request.id),
+        }
     }
 
     /// Goes on without the server, which knows no subscriptions, and tells of the tasks of taskgate. Without

@@ -219,7 +219,7 @@ fn typed(response: &Message, request: &ClientRequest, generation: Generation) ->
 
 /// Returns whether a server has answered as a server that knows only sessions does. It has refused the request without
 /// running it.
-fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -> bool {
+pub(super) fn looks_legacy(ending: &Result<Message, Failure>, status: Option<StatusCode>) -> bool {
     const REFUSALS: [StatusCode; 3] = [StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];
     match ending {
         Ok(response) => {

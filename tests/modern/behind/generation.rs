@@ -71,6 +71,19 @@ async fn a_server_that_takes_the_place_of_one_of_the_other_generation_is_found_o
 }
 
 #[tokio::test]
+async fn what_a_server_with_sessions_is_that_has_taken_the_place_of_a_modern_one_is_told_at_once() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    client.call("echo").await;
+    upstream.stop().await;
+    let legacy = Upstream::start_in_place_of(&upstream, Options::default()).await;
+    let told = client.result("server/discover", json!({})).await;
+    assert_eq!(told["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "test-server", "{told}");
+    assert_eq!(legacy.count("server/discover"), 2, "passed and refused, and asked for what the server is");
+}
+
+#[tokio::test]
 async fn a_server_that_has_become_modern_runs_the_call_of_one_client_although_another_has_a_session() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Gate, Sse, Upstream},
+    kit::{Gate, Options, Sse, Upstream},
 };
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -244,4 +244,28 @@ async fn a_subscription_tells_nothing_that_its_client_has_not_asked_for_whatever
     assert_eq!(stream.message().await["params"]["taskId"], "theirs");
     notify(&theirs, "notifications/resources/updated", json!({ "uri": "file:///a" })).await;
     assert_eq!(stream.message().await["params"]["uri"], "file:///a");
+}
+
+#[tokio::test]
+async fn a_subscription_finds_out_that_a_server_with_sessions_has_taken_the_place_of_a_modern_one() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("slow").await["taskId"].clone();
+    drop(upstream.held("slow").await);
+    client.until(task.as_str().unwrap(), "failed").await;
+    upstream.stop().await;
+    let capabilities = json!({ "tools": { "listChanged": true } });
+    let legacy = Options { listens: true, capabilities, ..Options::default() };
+    let legacy = Upstream::start_in_place_of(&upstream, legacy).await;
+    let filter = json!({ "toolsListChanged": true, "taskIds": [task] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": filter }));
+    let server = legacy.get_stream().await;
+    let acknowledged = stream.message().await;
+    assert_eq!(acknowledged["params"]["notifications"], filter, "{acknowledged}");
+    let told = stream.message().await;
+    assert_eq!((&told["method"], &told["params"]["status"]), (&json!("notifications/tasks"), &json!("failed")));
+    server.notify("notifications/tools/list_changed", json!({})).await;
+    assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
+    assert_eq!(legacy.count("subscriptions/listen"), 1, "refused once");
 }
