@@ -229,7 +229,8 @@ impl Runner {
                 Some(Item::End(ending)) => {
                     let response = ending?.whole().await?;
                     match running.session.get().next(&running.call, response, self.caller.client)? {
-                        Next::Ended(response) => return Ok(response),
+                        Next::Ended(response) if running.session.get().is_modern() => return Ok(response),
+                        Next::Ended(response) => return Ok(self.writer.answer_in_session(response)),
                         Next::Asks(round) => Box::pin(self.go_on(running, round)).await?,
                     }
                 }

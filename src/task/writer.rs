@@ -22,6 +22,11 @@ pub trait TaskWriter: fmt::Debug + Send + Sync {
     /// Writes what the server says in the course of a task, tied to the task.
     fn tied(&self, task: TaskId, message: &Message) -> Option<Message>;
 
+    /// Returns the answer to a task's call in a session as clients of the dialect are to read it.
+    fn answer_in_session(&self, answer: Message) -> Message {
+        answer
+    }
+
     /// Returns whether a message tells progress of a task.
     fn is_progress(&self, _task: TaskId, _message: &Message) -> bool {
         false

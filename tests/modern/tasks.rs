@@ -92,6 +92,15 @@ async fn an_error_result_completes_a_task_where_it_fails_one_of_a_legacy_client(
 }
 
 #[tokio::test]
+async fn what_a_server_with_sessions_means_by_a_result_type_does_not_reach_the_client_of_a_task() {
+    let (upstream, _gate, client) = house(AT_ONCE).await;
+    let task = client.call("slow").await;
+    upstream.held("slow").await.result(r#"{"resultType":"mine","content":[]}"#);
+    let ended = client.until(task["taskId"].as_str().unwrap(), "completed").await;
+    assert_eq!(ended["result"], json!({ "resultType": "complete", "content": [] }));
+}
+
+#[tokio::test]
 async fn a_cancelled_task_is_acknowledged_twice_and_the_server_is_told() {
     let (upstream, _gate, client) = house(AT_ONCE).await;
     let task = client.call("slow").await;

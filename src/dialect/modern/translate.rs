@@ -23,6 +23,7 @@ const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
 /// Says that a result is complete.
 const COMPLETE: &str = r#""resultType":"complete""#;
+static RESULT_TYPE: Needle = Needle::new("resultType");
 
 /// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`
 /// that such a server gets, if it gets one.
@@ -113,7 +114,8 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     match result.get("resultType") {
         None => missing.push(COMPLETE.to_owned()),
         // A server that knows sessions only means something else by it.
-        Some(_) => edits.set(&result, "resultType", r#""complete""#),
+        Some(_) if facts.versions.is_empty() => edits.set(&result, "resultType", r#""complete""#),
+        Some(_) => {}
     }
     if is_cacheable(method) {
         for (member, hint) in [("ttlMs", "0"), ("cacheScope", r#""private""#)] {
@@ -145,14 +147,26 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     Ok(edited_response(id, Outcome::Result, edits))
 }
 
-/// Has the raw result of a call say that it is complete. One that cannot be read is left as it is.
+/// Has the raw result of a call say that it is complete, unless it has a type. One that cannot be read is left as it is.
 pub(super) fn complete(edits: &mut Edits<'_>, raw: &str) {
-    static RESULT_TYPE: Needle = Needle::new("resultType");
-    if !may_have(raw, [&RESULT_TYPE]) {
+    if !may_have(raw, [&RESULT_TYPE]) || Members::parse(raw).is_ok_and(|result| result.get("resultType").is_none()) {
         edits.add(raw, COMPLETE);
-    } else if let Ok(result) = Members::parse(raw) {
-        edits.set(&result, "resultType", r#""complete""#);
     }
+}
+
+/// Returns the answer of a server that knows sessions only as a task keeps it, where that is another one: such a server
+/// means something else by what this revision reserves.
+pub(super) fn kept_in_task(answer: &Message) -> Option<Message> {
+    let (outcome, raw) = answer.outcome()?;
+    let mut edits = Edits::of(answer.bytes());
+    match outcome {
+        Outcome::Result if may_have(raw, [&RESULT_TYPE]) => {
+            let result = Members::parse(raw).ok().filter(|result| result.get("resultType").is_some())?;
+            edits.set(&result, "resultType", r#""complete""#);
+        }
+        Outcome::Result | Outcome::Error => return None,
+    }
+    Message::parse(edits.apply().into_bytes()).ok()
 }
 
 /// Returns whether a raw `result` has to be parsed. Most results that are not lists need no parsing.

@@ -1,5 +1,6 @@
 //! What streams are told of tasks in this generation: nothing, as its clients poll.
 
+use super::translate;
 use crate::{
     task::{TaskId, TaskWriter},
     wire::{Message, RpcError, input_required::check_question},
@@ -22,6 +23,10 @@ impl TaskWriter for Polled {
 
     fn tied(&self, _: TaskId, _: &Message) -> Option<Message> {
         None
+    }
+
+    fn answer_in_session(&self, answer: Message) -> Message {
+        translate::kept_in_task(&answer).unwrap_or(answer)
     }
 
     fn refusal(&self, request: &Message) -> Option<RpcError> {

@@ -85,8 +85,11 @@ impl UpstreamSession {
         let Some(rounds) = &self.rounds else { return Ok(Next::Ended(response)) };
         let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(Next::Ended(response)) };
         match ResultType::of(raw).map_err(Failure::BadAnswer)? {
-            ResultType::Complete => Ok(Next::Ended(response)),
-            ResultType::Other(kind) => Err(Failure::BadAnswer(format!("a task's call has a result of type {kind:?}"))),
+            ResultType::Other(kind) if ["", "task"].contains(&&*kind) => {
+                Err(Failure::BadAnswer(format!("a task's call has a result of type {kind:?}")))
+            }
+            // Extensions have types of their own.
+            ResultType::Complete | ResultType::Other(_) => Ok(Next::Ended(response)),
             ResultType::InputRequired(asked) => {
                 Round::open(rounds, call.exchange.number, &asked, client).map(Next::Asks)
             }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::{
-    client::Modern,
+    client::{Modern, TASKS},
     kit::{Gate, Upstream, eventually, soon},
 };
 
@@ -30,6 +30,22 @@ async fn a_call_that_takes_long_is_adopted_shows_its_progress_and_ends_with_the_
     let ended = client.until(id, "completed").await;
     assert_eq!(ended["result"], json!({ "resultType": "complete", "content": [], "x": 1 }));
     assert_eq!(upstream.count("slow"), 1);
+}
+
+#[tokio::test]
+async fn a_task_has_a_result_of_an_extensions_type_as_it_is_and_fails_with_one_that_is_a_task() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"0s\"\n").await;
+    let client = Modern::able(&gate.url, json!({ "extensions": { TASKS: {}, "com.example/x": {} } }));
+    for (result, status) in [
+        (json!({ "resultType": "com.example/x", "v": 1 }), "completed"),
+        (json!({ "resultType": "task", "taskId": "theirs" }), "failed"),
+    ] {
+        let task = client.call("slow").await;
+        upstream.held("slow").await.result(&result.to_string());
+        let ended = client.until(task["taskId"].as_str().unwrap(), status).await;
+        assert_eq!(ended["result"] == result, status == "completed", "{ended}");
+    }
 }
 
 #[tokio::test]
