@@ -29,6 +29,21 @@ async fn a_task_is_found_by_its_id_at_once_with_its_result() {
 }
 
 #[tokio::test]
+async fn the_error_of_a_failed_task_stays_while_nothing_is_known_of_its_server() {
+    let upstream = Upstream::modern(json!({ "tools": {} })).await;
+    let mut house = House::before(&upstream.url(), AT_ONCE).await;
+    let client = Modern::with_tasks(&house.url);
+    let id = client.call("slow").await["taskId"].as_str().unwrap().to_owned();
+    let error = json!({ "code": -32021, "message": "no", "data": { "requiredCapabilities": { "roots": {} } } });
+    upstream.held("slow").await.error(&error.to_string());
+    let before = client.until(&id, "failed").await;
+    assert_eq!(before["error"], error);
+    house.restart().await;
+    assert_eq!(client.get(&id).await, before);
+    assert_eq!(upstream.count("server/discover"), 1);
+}
+
+#[tokio::test]
 async fn a_call_that_the_disk_takes_as_no_task_is_refused_and_may_be_tried_again() {
     let upstream = Upstream::json().await;
     let house = House::before(&upstream.url(), AT_ONCE).await;

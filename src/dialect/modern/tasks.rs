@@ -15,7 +15,6 @@ use crate::{
     limit::FailedLookup,
     observe::events,
     task::{End, Ending, Missing, NotCancelled, Outlook, PolledTask, State, Task, TaskId, UNAVAILABLE},
-    upstream::Generation,
     wire::{
         Edits, Parts, RpcError, ids,
         legacy::timestamp,
@@ -82,10 +81,8 @@ impl Modern {
                 match std::str::from_utf8(raw) {
                     // What the call would have returned has a type too.
                     Ok(result) if member == "result" => translate::complete(&mut edits, result),
-                    Ok(error) if member == "error" => {
-                        let known = request.caller.upstream.pool.generation();
-                        translate::recode(&mut edits, error, known.is_some_and(Generation::is_modern));
-                    }
+                    // What a server that knows sessions only means otherwise was replaced as it came.
+                    Ok(error) if member == "error" => translate::recode(&mut edits, error, true),
                     _ => {}
                 }
                 return Ok(edits.apply_between(&[&members], "}}"));

@@ -164,6 +164,7 @@ pub(super) fn kept_in_task(answer: &Message) -> Option<Message> {
             let result = Members::parse(raw).ok().filter(|result| result.get("resultType").is_some())?;
             edits.set(&result, "resultType", r#""complete""#);
         }
+        Outcome::Error if matches!(error_code(raw), Some(-32022..=-32020)) => recode(&mut edits, raw, false),
         Outcome::Result | Outcome::Error => return None,
     }
     Message::parse(edits.apply().into_bytes()).ok()
