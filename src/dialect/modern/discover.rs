@@ -43,14 +43,12 @@ pub(super) fn described(request: &ClientRequest, lease: &Lease) -> Result<Parts,
 }
 
 /// Returns the raw capabilities of a legacy server as revision 2026-07-28 has them: without tasks of its own, with the
-/// extension.
+/// extension, and with no other: it is not told that its clients know them, and their methods do not reach it.
 fn modern(capabilities: &str) -> Result<String, String> {
     let declared = Members::parse(capabilities)?;
-    let theirs = declared.nested("extensions")?;
-    let theirs = theirs.iter().flat_map(Members::iter).filter(|(key, _)| *key != TASKS);
-    let extensions = object(std::iter::once((TASKS, "{}")).chain(theirs));
-    let kept = declared.iter().filter(|(key, _)| !["tasks", "extensions"].contains(key));
-    Ok(object(kept.chain([("extensions", &*extensions)])))
+    let kept = declared.iter().filter(|(key, _)| !["tasks", "extensions", "experimental"].contains(key));
+    let extension = object(std::iter::once((TASKS, "{}")));
+    Ok(object(kept.chain([("extensions", &*extension)])))
 }
 
 #[cfg(test)]
@@ -58,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_extension_takes_the_place_of_tasks_of_an_older_revision() {
+    fn the_extension_takes_the_place_of_tasks_of_an_older_revision_and_what_no_client_can_use_is_left_out() {
         for (theirs, ours) in [
             ("{}", r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#),
             (
@@ -66,8 +64,8 @@ mod tests {
                 r#"{"tools":{"listChanged":true},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
             ),
             (
-                r#"{"extensions":{"a/b":{}},"logging":{}}"#,
-                r#"{"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{},"a/b":{}}}"#,
+                r#"{"extensions":{"a/b":{}},"experimental":{"c":{}},"logging":{}}"#,
+                r#"{"logging":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
             ),
         ] {
             assert_eq!(modern(theirs).as_deref(), Ok(ours));
