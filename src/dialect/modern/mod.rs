@@ -335,7 +335,9 @@ fn read_meta(params: &Members<'_>, came: Came<'_>, upstream: &Upstream) -> Resul
     if let (Came::Http(headers), Some(version)) = (came, declared.text(PROTOCOL_VERSION)) {
         headers::check_version(headers, &version)?;
     }
-    let meta = RequestMeta::read(&declared, upstream.pool.versions().as_deref())?;
+    // A server that is not known yet may speak no older one.
+    let unknown = || upstream.pool.generation().is_none().then(|| [VERSION.to_owned()].into());
+    let meta = RequestMeta::read(&declared, upstream.pool.versions().or_else(unknown).as_deref())?;
     remembered::remember(raw, &meta);
     Ok(meta)
 }

@@ -27,6 +27,25 @@ async fn the_generation_is_asked_for_once() {
 }
 
 #[tokio::test]
+async fn the_refusal_of_a_revision_names_no_older_one_before_the_server_is_known_to_speak_it() {
+    for upstream in [Upstream::modern(json!({ "tools": {} })).await, Upstream::json().await] {
+        let gate = Gate::before(&upstream).await;
+        let client = Modern::plain(&gate.url);
+        let named = async || {
+            let version = json!({ "io.modelcontextprotocol/protocolVersion": "2027-01-01" });
+            let params = client.params(json!({ "_meta": version }));
+            let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params });
+            let http = client.http.with("mcp-protocol-version", "2027-01-01").with("mcp-method", "tools/list");
+            http.post(request.to_string()).await.json()["error"]["data"]["supported"].clone()
+        };
+        assert_eq!(named().await, json!(["2026-07-28"]));
+        client.call("echo").await;
+        let is_legacy = upstream.count("initialize") > 0;
+        assert_eq!(named().await.as_array().unwrap().len() > 1, is_legacy);
+    }
+}
+
+#[tokio::test]
 async fn a_server_of_both_generations_is_modern_for_modern_clients_and_keeps_its_sessions_for_legacy_ones() {
     let upstream = Upstream::start(Options { modern: true, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;
