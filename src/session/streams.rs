@@ -21,7 +21,10 @@ use super::{
 };
 use crate::{
     flow::Capacity,
-    wire::sse::{self, EventId},
+    wire::{
+        params::unescaped,
+        sse::{self, EventId},
+    },
 };
 
 /// The number of the GET stream, which delivers what belongs to no request.
@@ -172,7 +175,7 @@ impl Streams {
     pub fn cancel(&self, id: &str) -> bool {
         let stream = {
             let mut table = self.table.lock();
-            let of = |stream: &Stream| stream.answers.as_deref() == Some(id);
+            let of = |stream: &Stream| stream.answers.as_deref().map(unescaped) == Some(unescaped(id));
             let kept = table.kept.iter().position(|(_, stream)| of(stream));
             match kept.and_then(|at| table.kept.remove(at)) {
                 Some((_, stream)) => Some(stream),

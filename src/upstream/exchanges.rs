@@ -21,7 +21,7 @@ use super::{
 use crate::{
     flow::{Capacity, Outbox, Pushed},
     observe::{Observer, events},
-    wire::{Kind, Message, Method, message::MAX_ID, response::result_response},
+    wire::{Kind, Message, Method, message::MAX_ID, params::unescaped, response::result_response},
 };
 
 /// How many requests of the upstream are remembered for each exchange, each with an id of at most [`MAX_ID`] bytes.
@@ -310,12 +310,11 @@ impl Exchanges {
         }
     }
 
-    /// Returns the foreground exchange of the client's request `client_id`; the newest if the client has used the id
-    /// twice.
+    /// Returns the foreground exchange of the client's request `id`; the newest if the client has used the id twice.
     #[must_use]
-    pub fn of_client(&self, client_id: &str) -> Option<u64> {
-        let open = self.open.lock();
-        let matching = open.iter().filter(|(_, open)| open.client_id.as_deref() == Some(client_id));
+    pub fn of_client(&self, id: &str) -> Option<u64> {
+        let (open, id) = (self.open.lock(), Some(unescaped(id)));
+        let matching = open.iter().filter(|(_, open)| open.client_id.as_deref().map(unescaped) == id);
         matching.map(|(number, _)| *number).max()
     }
 

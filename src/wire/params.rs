@@ -1,9 +1,11 @@
 //! What taskgate reads in the `params` of a request. It must mean the same to every reader.
 
+use std::borrow::Cow;
+
 use super::{
     Message, RpcError, Version,
     message::{MAX_ID, is_id},
-    object::{Members, Needle, may_have},
+    object::{Members, Needle, may_have, quote},
 };
 
 /// The `_meta` key by which each request of the modern generation names its revision.
@@ -73,6 +75,13 @@ pub fn given_token(request: &Message) -> Result<Option<Box<str>>, RpcError> {
 #[must_use]
 pub fn requested(cancelled: &Message) -> Option<&str> {
     Members::parse(cancelled.params()?).ok()?.get("requestId")
+}
+
+/// Returns a raw id in the form that every writing of it has: its text may have escapes.
+#[must_use]
+pub fn unescaped(id: &str) -> Cow<'_, str> {
+    let text = id.contains('\\').then(|| serde_json::from_str::<String>(id).ok()).flatten();
+    text.map_or(Cow::Borrowed(id), |text| quote(&text).into())
 }
 
 /// Returns the raw progress token of a progress notification.

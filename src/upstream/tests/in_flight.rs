@@ -91,3 +91,11 @@ fn the_newest_requests_of_the_upstream_are_remembered() {
     let asked = |id: usize| exchanges.asked(&id.to_string());
     assert_eq!((asked(0), asked(MAX_ASKED - 1), asked(MAX_ASKED)), (None, Some(1), Some(1)));
 }
+
+#[test]
+fn a_client_finds_its_request_by_its_id_with_other_escapes() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    let exchange = exchanges.begin(Some(r#""caf\u00e9""#), Purpose::Foreground).expect("room");
+    assert_eq!(exchanges.of_client("\"café\""), Some(exchange.number));
+    assert_eq!(exchanges.of_client("\"cafe\""), None);
+}
