@@ -105,7 +105,8 @@ pub(super) fn read(mut section: Section<'_>, overrides: Overrides) -> (Server, b
         admin: overrides.admin.or(admin),
         allowed_hosts: overrides.allowed_hosts.or(allowed_hosts).unwrap_or_default(),
         allowed_origins: overrides.allowed_origins.or(allowed_origins).unwrap_or_default(),
-        tls: section.entry("tls").and_then(Entry::section).and_then(|section| {
+        // Stdin has no TLS: its files may belong to a `serve` that runs as another user.
+        tls: section.entry("tls").filter(|_| !overrides.stdio).and_then(Entry::section).and_then(|section| {
             let (tls, needed) = tls::read(section);
             certificates = needed;
             tls

@@ -1,6 +1,6 @@
 //! What the command line says, which overrides the file.
 
-use taskgate::config::{Config, Native, Overrides, Target, Transport, parse};
+use taskgate::config::{Auth, Config, Native, Overrides, Target, Transport, parse};
 
 use super::{ONE, server_url, with_target};
 
@@ -53,6 +53,16 @@ fn a_command_on_the_command_line_is_started_as_the_only_block_says() {
     }
     let url = parse("config.toml", "[[upstream]]\nshared = true\n", with_target()).unwrap_err().to_string();
     assert_eq!(url, "config.toml:2:10: upstream[0].shared: set for a server with a url; only a command has processes");
+}
+
+#[test]
+fn one_client_on_stdin_needs_neither_users_nor_the_files_of_tls() {
+    let tls = "[server.tls]\ncert = \"/no/such/cert.pem\"\nkey = \"/no/such/key.pem\"\n";
+    let auth = "[auth]\nmode = \"introspect\"\nclient_secret = { file = \"/no/such/secret\" }\n";
+    let read = |stdio| parse("config.toml", &format!("{tls}{auth}{ONE}"), Overrides { stdio, ..Overrides::default() });
+    let config = read(true).unwrap();
+    assert_eq!((config.server.tls, config.auth), (None, Auth::None));
+    assert!(read(false).is_err());
 }
 
 #[test]
