@@ -90,12 +90,15 @@ pub(super) fn read(section: &mut Section<'_>, auth: &Auth, stdio: bool) -> Forwa
             entry.fail("true, but headers has an authorization that takes the place of the client's");
         }
     }
-    forward.authorization &= !replaced;
-    if matches!(auth, Auth::Bearer(_)) && !forward.authorization {
-        section.fail(
-            "auth.mode \"bearer\" has the server judge the tokens of clients, so their Authorization has to go on",
-        );
+    let stopped = [("forward_authorization", !forward.authorization), ("headers", replaced)];
+    for (key, _) in stopped.into_iter().filter(|(_, stops)| *stops && matches!(auth, Auth::Bearer(_))) {
+        if let Some(entry) = section.entry(key) {
+            entry.fail(
+                "auth.mode \"bearer\" has the server judge the tokens of clients, so their Authorization has to go on",
+            );
+        }
     }
+    forward.authorization &= !replaced;
     forward
 }
 

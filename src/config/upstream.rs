@@ -21,6 +21,12 @@ pub const SSE_MESSAGES: &str = "/messages";
 const SHARED_KEEPS: &str = "shared = true beside native = \"keep\": a shared server's own tasks would be those of every \
      client; set native = \"replace\", or shared = false";
 
+const NO_JUDGE: &str =
+    "auth.mode \"bearer\" has the server judge the tokens of clients, and a process gets none; use another mode";
+
+/// What messages call the command line of a server.
+const COMMAND_BEHIND: &str = "the command behind --";
+
 /// One `[[upstream]]` block: a server behind taskgate, and the path that leads to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
@@ -127,13 +133,16 @@ pub(super) fn read(
         if target.is_none() {
             root.missing("upstream", "missing; write an [[upstream]] block with a url or a command, or start taskgate with --upstream URL or -- COMMAND");
         }
+        if matches!((auth, &target), (Auth::Bearer(_), Some(Target::Command { .. }))) {
+            root.fail_override(COMMAND_BEHIND, NO_JUDGE);
+        }
         let policy = Policy::new(defaults.tool.clone(), Vec::new());
         return target.map(|target| Upstream::new(target, auth, defaults.native, policy)).into_iter().collect();
     }
     if let (Some(second), Some(target)) = (blocks.get(1), &target) {
         let (given, undo) = match target {
             Target::Url(_) => ("--upstream (TASKGATE_UPSTREAM)", "leave it out, or unset the variable"),
-            Target::Command { .. } => ("the command behind --", "leave it out"),
+            Target::Command { .. } => (COMMAND_BEHIND, "leave it out"),
         };
         second.fail(format!(
             "{given} replaces the server of the only [[upstream]], but the file has several; {undo}, or leave one block"
@@ -212,6 +221,14 @@ fn read_block(
 
     if let (Some(_), Some(command)) = (&url, &command) {
         command.fail("set besides url; an upstream has one of them");
+    }
+    if matches!(auth, Auth::Bearer(_)) {
+        // Without it every token, and none, would do.
+        match (&replacement, &command) {
+            (Some(Target::Command { .. }), _) => section.fail_override(COMMAND_BEHIND, NO_JUDGE),
+            (None, Some(command)) if url.is_none() => command.fail(NO_JUDGE),
+            _ => {}
+        }
     }
     let transport = match &transport_entry {
         Some(entry) => entry.convert(one_of(&TRANSPORTS)),

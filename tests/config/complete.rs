@@ -68,7 +68,12 @@ fn every_commented_key_of_the_complete_file_is_valid_once_uncommented() {
     let (_files, text) = with_files(&uncommented());
     let text = text.replace("to = \"off\"", "to = \"file\"").replace("kind = \"memory\"", "kind = \"file\"");
     for mode in ["none", "header", "jwt", "introspect", "mtls", "bearer"] {
-        let text = text.replace("mode = \"none\"", &format!("mode = \"{mode}\""));
+        let mut text = text.replace("mode = \"none\"", &format!("mode = \"{mode}\""));
+        if mode == "bearer" {
+            // The server that is a process gets no tokens that it could judge.
+            let blocks: Vec<_> = text.split("\n[[upstream]]\n").collect();
+            text = [blocks[0], blocks[2]].join("\n[[upstream]]\n");
+        }
         let Err(mistakes) = parse("config.toml", &text, Overrides::default()) else { panic!("{mode} uses every key") };
         // What another mode uses is there for that mode.
         let (others, wrong): (Vec<_>, Vec<_>) = mistakes.iter().partition(|mistake| {

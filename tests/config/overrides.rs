@@ -56,6 +56,24 @@ fn a_command_on_the_command_line_is_started_as_the_only_block_says() {
 }
 
 #[test]
+fn no_process_is_asked_to_judge_tokens_wherever_its_command_comes_from() {
+    let command = Target::Command { program: "server".to_owned(), args: Vec::new() };
+    let read = |block: &str, target: Option<&Target>, stdio| {
+        let text = format!("[auth]\nmode = \"bearer\"\n{block}");
+        parse("config.toml", &text, Overrides { target: target.cloned(), stdio, ..Overrides::default() })
+    };
+    let process = "[[upstream]]\ncommand = [\"server\"]\n";
+    for block in ["", ONE, "[[upstream]]\n", process] {
+        let said = read(block, Some(&command), false).unwrap_err().to_string();
+        assert!(said.starts_with("the command behind --: auth.mode \"bearer\"") && said.lines().count() == 1, "{said}");
+    }
+    assert!(read(process, None, false).unwrap_err().to_string().starts_with("config.toml:4:11: upstream[0].command: "));
+    read(process, Some(&server_url()), false).unwrap();
+    // There the client is the one that has started taskgate.
+    read(process, None, true).unwrap();
+}
+
+#[test]
 fn one_client_on_stdin_needs_neither_users_nor_the_files_of_tls() {
     let tls = "[server.tls]\ncert = \"/no/such/cert.pem\"\nkey = \"/no/such/key.pem\"\n";
     let auth = "[auth]\nmode = \"introspect\"\nclient_secret = { file = \"/no/such/secret\" }\n";
