@@ -90,6 +90,11 @@ pub(super) fn duration(value: &DeValue<'_>) -> Result<Duration, String> {
     let Some(duration) = value.as_str().and_then(|text| humantime::parse_duration(text).ok()) else {
         return expected("a duration such as \"15m\" or \"1h 30m\"", value);
     };
+    if let Some(text) = value.as_str().filter(|text| text.contains('M')) {
+        // One key too much, and a call would run for ten months. No other unit has the letter.
+        let meant = text.replace('M', "m");
+        return Err(format!("the unit M in {text:?} is months; write {meant:?} for minutes"));
+    }
     if duration < Duration::from_millis(1) {
         return expected("a duration of at least 1ms", value);
     }
