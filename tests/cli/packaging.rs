@@ -81,6 +81,8 @@ fn the_systemd_unit_fits_the_drain_the_connections_and_the_exit_codes_of_taskgat
     assert!(number("LimitNOFILE") > 2 * u64::try_from(server.max_connections).unwrap());
     for (line, why) in [
         ("RestartPreventExitStatus=64", "a wrong configuration is not tried again and again"),
+        ("RestartSec=2s", "a port or a file may be in use for a moment"),
+        ("StartLimitIntervalSec=0", "or for longer"),
         ("KillMode=mixed", "a stop lets the stdio servers live while taskgate drains"),
     ] {
         assert!(unit.lines().any(|other| other == line), "{line}: {why}");
