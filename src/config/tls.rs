@@ -12,6 +12,11 @@ use rustls::{RootCertStore, ServerConfig};
 use super::reader::{Entry, Section};
 use super::values::text;
 
+/// What stands in the file of a private key that has a passphrase.
+const ENCRYPTED: &[u8] = b"ENCRYPTED";
+const WITH_PASSPHRASE: &str =
+    "the key has a passphrase, for which taskgate cannot ask; write it without one (openssl pkey -in … -out …)";
+
 /// The `[server.tls]` section: the files for TLS towards clients, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
@@ -120,7 +125,14 @@ fn chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let pem = read_file(path)?;
-    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| format!("no private key in PEM: {error}"))
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| {
+        // As the label of PKCS #8 and the header of the older form have it.
+        if pem.windows(ENCRYPTED.len()).any(|part| part == ENCRYPTED) {
+            WITH_PASSPHRASE.to_owned()
+        } else {
+            format!("no private key in PEM: {error}")
+        }
+    })
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, String> {
@@ -144,5 +156,20 @@ mod tests {
         assert_eq!(tls.load().map(drop), Err(format!("{}: it is not a file", pipe.display())));
         assert!(tls.contents().all(|contents| contents == Err("it is not a file".to_owned())));
         assert!(key(&pipe).is_err() && authorities(&pipe).is_err());
+    }
+
+    #[test]
+    fn a_key_with_a_passphrase_is_called_that_in_either_form() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let told = |label: &str, head: &str| {
+            let pem = format!("-----BEGIN {label}-----\n{head}AAAA\n-----END {label}-----\n");
+            fs::write(file.path(), pem).expect("room");
+            key(file.path()).map(drop)
+        };
+        let older = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n";
+        for told in [told("ENCRYPTED PRIVATE KEY", ""), told("RSA PRIVATE KEY", older)] {
+            assert_eq!(told, Err(WITH_PASSPHRASE.to_owned()));
+        }
+        assert!(told("CERTIFICATE", "").is_err_and(|why| why.starts_with("no private key in PEM: ")));
     }
 }
