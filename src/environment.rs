@@ -32,7 +32,11 @@ pub(crate) fn wrong_in_error(command: &Command, error: &clap::Error) -> Option<S
     if value.is_empty() && given.is_empty() {
         return Some(set_but_empty(variable));
     }
-    let why = std::error::Error::source(error)?;
+    let why = match (std::error::Error::source(error), error.get(ContextKind::ValidValue)) {
+        (Some(why), _) => why.to_string(),
+        (None, Some(ContextValue::Strings(words))) => format!("expected one of {}", words.join(", ")),
+        _ => return None,
+    };
     let is_it = given == value || given.split(',').any(|part| part == value);
     is_it.then(|| format!("{}: {:?}: {why}", variable.display(), text_without_secrets(value)))
 }

@@ -10,7 +10,7 @@ mod store;
 use std::{
     fmt::Display,
     future::Future,
-    io::Write,
+    io::{ErrorKind, Write},
     os::unix::process::ExitStatusExt,
     pin::pin,
     process::{ExitCode, ExitStatus},
@@ -88,8 +88,15 @@ fn run(cli: Cli, log: &Log) -> ExitCode {
         Command::Demo => in_runtime(log, demo::run(log)),
         Command::DemoServer => demo::server::run(),
         Command::Completions { shell } => {
-            say(packaging::completions(&Cli::command(), shell).trim_end());
-            ExitCode::SUCCESS
+            let script = packaging::completions(&Cli::command(), shell);
+            match writeln!(std::io::stdout().lock(), "{}", script.trim_end()) {
+                // A file with half a script would be loaded at each start of the shell.
+                Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+                    log.say(&format!("taskgate: the script cannot be written: {error}"));
+                    ExitCode::FAILURE
+                }
+                _ => ExitCode::SUCCESS,
+            }
         }
         Command::Man { folder } => match packaging::man(Cli::command(), &folder) {
             Ok(()) => ExitCode::SUCCESS,

@@ -57,7 +57,7 @@ impl<'t> Section<'t> {
         key: &'static str,
         convert: impl Fn(&DeValue<'_>) -> Result<T, String>,
     ) -> Option<Vec<T>> {
-        let items = self.entry(key)?.items("an array")?;
+        let items = self.entry(key)?.list("")?;
         Some(items.iter().filter_map(|item| item.convert(&convert)).collect())
     }
 
@@ -146,6 +146,15 @@ impl<'t> Entry<'t> {
             return None;
         };
         Some(Section { report: self.report, table: Some(table), at: self.at, path: self.key, known: Vec::new() })
+    }
+
+    /// Returns the items of a list of texts; reports a mistake if it is none, in which `or` says what else may stand there.
+    pub(super) fn list(&self, or: &str) -> Option<Vec<Self>> {
+        match self.value.as_str() {
+            // The only text of a list is easily written without its brackets.
+            Some(text) => self.items(&format!("an array such as [{text:?}]{or}")),
+            None => self.items(&format!("an array{or}")),
+        }
     }
 
     /// Returns the items of an array; reports a mistake if it is none, in which `expected` describes the array.

@@ -70,6 +70,14 @@ async fn a_variable_that_is_set_but_empty_is_named() {
 }
 
 #[tokio::test]
+async fn a_wrong_word_in_a_variable_is_reported_with_the_variable_and_the_right_words() {
+    let ended = Binary::run(&["serve"], &[("TASKGATE_LOG_FORMAT", "xml")]).await;
+    assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));
+    let said = "TASKGATE_LOG_FORMAT: \"xml\": expected one of text, json";
+    assert!(ended.stderr.contains(said), "{}", ended.stderr);
+}
+
+#[tokio::test]
 async fn an_unknown_variable_is_a_warning_that_names_the_nearest_one() {
     let env = [
         ("TASKGATE_LISTN", "127.0.0.1:1"),

@@ -38,6 +38,16 @@ async fn writing_a_script_to_a_closed_pipe_exits_0() {
 }
 
 #[tokio::test]
+async fn a_script_that_cannot_be_written_is_an_error() {
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taskgate"));
+    let script = command.args(["completions", "bash"]).env_clear().stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = script.wait_with_output().await.unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.code() == Some(1) && said.contains("the script cannot be written"), "{said}");
+}
+
+#[tokio::test]
 async fn an_unknown_shell_is_answered_with_the_known_ones() {
     let ended = Binary::run(&["completions", "tcsh"], &[]).await;
     assert_eq!((ended.code, ended.stdout), (USAGE, String::new()));

@@ -16,7 +16,7 @@ pub(super) fn read(section: &mut Section<'_>) -> Option<Auth> {
     let name = required(section, "header", NO_HEADER).and_then(|entry| entry.convert(text_as(header_name)));
     let peers = required(section, "trusted_peers", NO_PEERS);
     let what = "the peers that may set the header, such as [\"127.0.0.1\"]";
-    let trusted_peers = peers.and_then(|entry| non_empty_list(&entry, what, text_as(peer)));
+    let trusted_peers = peers.and_then(|entry| non_empty_list(&entry, what, "", text_as(peer)));
     Some(Auth::Header { name: name?, trusted_peers: trusted_peers? })
 }
 

@@ -122,13 +122,15 @@ fn required<'t>(section: &mut Section<'t>, key: &'static str, message: &str) -> 
     entry
 }
 
-/// Returns the items of a list. Reports an empty one; `what` says what it should name.
+/// Returns the items of a list. Reports an empty one; `what` says what it should name, and `or` what else may stand in
+/// its place.
 fn non_empty_list<T>(
     entry: &Entry<'_>,
     what: &str,
+    or: &str,
     convert: impl Fn(&toml::de::DeValue<'_>) -> Result<T, String>,
 ) -> Option<Vec<T>> {
-    let items = entry.items("an array")?;
+    let items = entry.list(or)?;
     if items.is_empty() {
         entry.fail(format!("empty; name {what}"));
     }

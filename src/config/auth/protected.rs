@@ -21,7 +21,7 @@ pub struct ProtectedResource {
 pub(super) fn read(section: &mut Section<'_>, issuers: Vec<String>, scopes: Vec<String>) -> ProtectedResource {
     let servers = section.entry("authorization_servers");
     let what = "the issuers of tokens, such as [\"https://auth.example.com\"]";
-    let named = servers.and_then(|entry| non_empty_list(&entry, what, text_as(url_text)));
+    let named = servers.and_then(|entry| non_empty_list(&entry, what, "", text_as(url_text)));
     ProtectedResource {
         origin: section.get("resource", text_as(origin)),
         authorization_servers: named.unwrap_or(issuers),

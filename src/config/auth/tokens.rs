@@ -90,11 +90,11 @@ pub(super) fn jwt(section: &mut Section<'_>) -> Option<Jwt> {
     let issuer = issuer(section);
     let audience = required(section, "audience", NO_AUDIENCE);
     let audience =
-        audience.and_then(|entry| non_empty_list(&entry, "the audience that tokens have", text_as(not_empty)));
+        audience.and_then(|entry| non_empty_list(&entry, "the audience that tokens have", "", text_as(not_empty)));
     let keys = required(section, "jwks", NO_KEYS);
     let keys = keys.and_then(|entry| entry.convert(|value| key_source(&entry, &text(value)?)));
     let algorithms = match section.entry("algorithms") {
-        Some(entry) => non_empty_list(&entry, "the algorithms of the issuer's keys", text_as(algorithm)),
+        Some(entry) => non_empty_list(&entry, "the algorithms of the issuer's keys", "", text_as(algorithm)),
         None => Some(vec![Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA]),
     };
     let leeway = section.get("leeway", duration).unwrap_or(Duration::from_secs(30));
@@ -115,7 +115,7 @@ pub(super) fn introspect(section: &mut Section<'_>) -> Option<Introspect> {
     let audience = required(section, "audience", NO_AUDIENCE);
     let audience = audience.and_then(|entry| match entry.convert(|value| Ok(value.as_str() == Some(ANY_AUDIENCE))) {
         Some(true) => Some(Vec::new()),
-        _ => non_empty_list(&entry, "the audience that tokens have", text_as(not_empty)),
+        _ => non_empty_list(&entry, "the audience that tokens have", ", or \"any\"", text_as(not_empty)),
     });
     let endpoint = required(section, "introspection_endpoint", NO_ENDPOINT);
     let endpoint =
