@@ -6,7 +6,7 @@ mod kit;
 use std::{net::SocketAddr, sync::Arc};
 
 use kit::{Authority, Binary, Client, Upstream, authority};
-use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
 use rustls::{ServerConfig, crypto::aws_lc_rs};
 use serde_json::json;
 use tempfile::NamedTempFile;
@@ -122,6 +122,24 @@ async fn a_task_works_over_tls() {
 async fn a_certificate_of_an_unknown_authority_is_an_error_that_says_so() {
     let message = refusal(&certificate_for(&["127.0.0.1"]), &authority("theirs"), &authority("ours")).await;
     assert!(message.contains("invalid peer certificate: UnknownIssuer"), "{message}");
+    assert!(message.ends_with("; for a private certificate authority set SSL_CERT_FILE"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_that_shows_the_certificate_of_an_authority_is_told_to_have_one_of_its_own() {
+    let (mut certificate, ours) = (certificate_for(&["127.0.0.1"]), authority("ours"));
+    certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let message = refusal(&certificate, &ours, &ours).await;
+    assert!(message.ends_with("give it one of its own, and name the authority in SSL_CERT_FILE"), "{message}");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_behind_an_https_url_is_an_error_that_suggests_http() {
+    let upstream = Upstream::json().await;
+    let taskgate = Taskgate::start(&upstream.url().replace("http://", "https://"), &authority("ours").pem());
+    let client = Client::new(&taskgate.binary.url().await);
+    let (_, _, message) = client.ask_to_initialize("2025-11-25", json!({})).await.refusal();
+    assert!(message.ends_with("; the server does not speak TLS there; try http://"), "{message}");
 }
 
 #[tokio::test]

@@ -71,9 +71,11 @@ fn introspect_needs_an_audience_or_says_that_any_will_do() {
     };
     assert_eq!(audience("audience = [\"a\"]"), Ok(vec!["a".to_owned()]));
     assert_eq!(audience("audience = \"any\""), Ok(Vec::new()));
-    for (line, said) in
-        [("", "or audience = \"any\""), ("audience = []", "empty"), ("audience = \"all\"", "expected an array such as [\"all\"], or \"any\", found")]
-    {
+    for (line, said) in [
+        ("", "or audience = \"any\""),
+        ("audience = []", "empty"),
+        ("audience = \"all\"", "expected an array such as [\"all\"], or \"any\", found"),
+    ] {
         let why = audience(line).unwrap_err();
         assert!(why.contains("auth.audience: ") && why.contains(said), "{why}");
     }
