@@ -216,6 +216,23 @@ async fn a_new_certificate_is_read_without_a_restart_and_a_broken_one_leaves_the
 }
 
 #[tokio::test]
+async fn a_failed_handshake_is_counted_and_logged_with_its_peer_and_cause() {
+    let (files, upstream) = (Files::new(), Upstream::json().await);
+    let config = files.path("config.toml");
+    std::fs::write(&config, format!("{}[[upstream]]\nurl = \"{}\"\n", files.toml(true), upstream.url())).unwrap();
+    let address = "127.0.0.1:0";
+    let args = ["serve", "--listen", address, "--admin", address, "--config", config.to_str().unwrap()];
+    let taskgate = Binary::start(&args, &[("TASKGATE_LOG", "debug")]);
+    let (url, admin) = (taskgate.url().await, taskgate.admin().await);
+    handshake(&url, files.client(None, &[], BOTH)).await.unwrap_err();
+    let said = taskgate.logged_after("a TLS handshake failed").await;
+    assert!(said.contains("peer=127.0.0.1") && said.contains("error=peer sent no certificates"), "{said}");
+    let metrics = Client::new(&format!("{admin}/metrics")).send(http::Method::GET, "").await;
+    let metrics = String::from_utf8_lossy(&metrics.body).into_owned();
+    assert!(metrics.contains("\ntaskgate_tls_handshakes_failed_total 1\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn the_owner_is_the_name_in_the_certificate_and_a_renewed_certificate_keeps_the_tasks() {
     let (files, upstream) = (Files::new(), Upstream::json().await);
     let gate = Gate::with(&upstream, &format!("{}[auth]\nmode = \"mtls\"\n", files.toml(true))).await;

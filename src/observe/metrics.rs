@@ -68,6 +68,7 @@ pub fn log_lines_lost(reason: &'static str, count: u64) {
 pub struct Metrics {
     pub connections: Gauge,
     pub connections_cut: Family<ReasonLabels, Counter>,
+    pub tls_handshakes_failed: Counter,
     pub sessions: Gauge,
     pub sessions_opened: Counter,
     pub pooled_sessions: Gauge,
@@ -131,6 +132,7 @@ impl Default for Metrics {
                 "connections_cut",
                 "Connections that were closed because no whole request came, or to make room",
             ),
+            tls_handshakes_failed: metric(all, "tls_handshakes_failed", "TLS handshakes of clients that failed"),
             sessions: metric(all, "sessions", "Open sessions"),
             pooled_sessions: metric(all, "pooled_sessions", "Open sessions with servers for callers without sessions"),
             sessionless_requests: metric(

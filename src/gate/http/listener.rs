@@ -33,7 +33,7 @@ use super::{
     too_many_connections::TurnedAway,
     workers::Workers,
 };
-use crate::gate::lifecycle::upstreams_ended;
+use crate::{gate::lifecycle::upstreams_ended, observe::events};
 
 /// How an HTTP/2 connection begins, and no HTTP/1.1 request.
 const PREFACE: &[u8; 4] = b"PRI ";
@@ -155,7 +155,7 @@ async fn connect_tls(
     let accepted = match tls.accept(stream).await {
         Ok(accepted) => accepted,
         Err(error) => {
-            tracing::debug!(error = ?error, "a TLS handshake failed");
+            service.endpoint.observer.emit(events::TlsHandshakeFailed { peer: service.peer, error: &error });
             return;
         }
     };

@@ -1,5 +1,7 @@
 //! What clients do, apart from tasks.
 
+use std::{io, net::IpAddr};
+
 use crate::observe::{AuditLine, Event, Metrics, Who, metrics::ReasonLabels};
 
 /// A client connected.
@@ -39,6 +41,22 @@ impl Event for ConnectionsCut {
             count = self.count,
             "connections were closed, as no whole request came or to make room"
         );
+    }
+}
+
+/// A connection of a client ended before its TLS was agreed.
+#[derive(Debug)]
+pub struct TlsHandshakeFailed<'a> {
+    /// Where the connection came from.
+    pub peer: IpAddr,
+    /// Why.
+    pub error: &'a io::Error,
+}
+
+impl Event for TlsHandshakeFailed<'_> {
+    fn tell(&self, metrics: &Metrics) {
+        metrics.tls_handshakes_failed.inc();
+        tracing::debug!(peer = %self.peer, error = %self.error, "a TLS handshake failed");
     }
 }
 

@@ -12,7 +12,7 @@ mod upstreams;
 pub use children::{NotAMessage, UnattributedNotification, UnattributedQuestion, WaitsForChild};
 pub use clients::{
     CancellationIgnored, ConnectionEnded, ConnectionOpened, ConnectionsCut, RequestRefused, RequestStateRefused,
-    SessionEnded, SessionEvicted, SessionOpened, UnknownAnswer,
+    SessionEnded, SessionEvicted, SessionOpened, TlsHandshakeFailed, UnknownAnswer,
 };
 pub use disk::{BatchWritten, StoreDamaged, StoreTidied};
 pub use issuer::{IssuerFailed, KeysChanged};
