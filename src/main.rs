@@ -262,7 +262,8 @@ impl Signals {
     async fn stop_then_wait(mut self, stop: &CancellationToken) {
         self.first().await;
         stop.cancel();
-        self.next().await;
+        let signal = self.next().await;
+        tracing::warn!(signal, "a second signal ends taskgate at once: what runs and what is open is cut off");
     }
 
     /// Waits for the signal that stops taskgate, and says so.

@@ -85,7 +85,10 @@ async fn a_second_signal_ends_running_tasks_at_once() {
     taskgate.logged_after("draining: ").await;
     assert!(slow.is_open());
     taskgate.signal(Signal::INT);
-    assert_eq!(taskgate.end().await.code, Some(1));
+    let ended = taskgate.end().await;
+    assert_eq!(ended.code, Some(1));
+    let said = ended.stderr.lines().any(|line| line.contains("WARN") && line.contains("a second signal ends taskgate"));
+    assert!(said, "{}", ended.stderr);
     slow.abandoned().await;
 }
 
