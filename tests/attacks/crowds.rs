@@ -155,7 +155,8 @@ async fn half_open_connections_give_way_where_the_system_allows_fewer_than_max_c
     for _ in 0..200 {
         silent.push(Raw::connect(authority).await);
     }
-    taskgate.logged_after("a connection could not be accepted").await;
+    let said = taskgate.logged_after("a connection could not be accepted").await;
+    assert!(said.starts_with("; raise the limit of open files (ulimit -n, LimitNOFILE=)"), "{said}");
     for _ in 0..5 {
         let newcomer = Client::connect(&url).await;
         behaves(&newcomer, 3).await;

@@ -13,6 +13,7 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
     server::graceful::{GracefulShutdown, Watcher},
 };
+use rustix::io::Errno;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -118,7 +119,11 @@ pub(in crate::gate) async fn accept(listener: &TcpListener, make_room: impl Fn()
             Ok(accepted) => return accepted,
             Err(error) => {
                 let made_room = make_room();
-                tracing::warn!(%error, made_room, "a connection could not be accepted");
+                let remedy = match Errno::from_io_error(&error) {
+                    Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n, LimitNOFILE=)",
+                    _ => "",
+                };
+                tracing::warn!(%error, made_room, "a connection could not be accepted{remedy}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
