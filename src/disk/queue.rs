@@ -27,10 +27,12 @@ pub struct Operation {
     is_bulk: bool,
 }
 
+type LaterWork = dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync;
+
 /// Work that can wait. It may be done more than once.
 #[derive(Clone)]
 pub struct Later {
-    work: Arc<dyn Fn(&Connection) -> rusqlite::Result<()> + Send + Sync>,
+    work: Arc<LaterWork>,
     done: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 

@@ -197,12 +197,11 @@ impl Ledger {
         loop {
             let tried = {
                 let mut trying = pin!(self.try_change(owner, id, change, call, &mut unknown));
-                match tokio::time::timeout(SLOW, &mut trying).await {
-                    Ok(tried) => tried,
-                    Err(_) => {
-                        untaken.get_or_insert_with(|| self.untaken.begin());
-                        trying.await
-                    }
+                if let Ok(tried) = tokio::time::timeout(SLOW, &mut trying).await {
+                    tried
+                } else {
+                    untaken.get_or_insert_with(|| self.untaken.begin());
+                    trying.await
                 }
             };
             match tried {

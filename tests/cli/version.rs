@@ -1,10 +1,14 @@
 //! `taskgate --version`, and the build script that finds its commit.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
 use tempfile::TempDir;
 
 use crate::kit::Binary;
+
+/// What cargo tells a build for the machine where it runs.
+const FOR_THIS_MACHINE: [(&str, &str); 2] =
+    [("HOST", "x86_64-unknown-linux-gnu"), ("TARGET", "x86_64-unknown-linux-gnu")];
 
 /// The build script on its own, and folders for it to build in.
 struct Build {
@@ -35,7 +39,7 @@ impl Build {
     fn told(&self, folder: &str, profile: &str, commit: Option<&str>) -> String {
         let mut script = Command::new(self.dir.path().join("script"));
         script.current_dir(self.dir.path().join(folder)).env_remove("TASKGATE_COMMIT");
-        script.env("PROFILE", profile).env("CARGO_PKG_VERSION", "1.2.3");
+        script.env("PROFILE", profile).env("CARGO_PKG_VERSION", "1.2.3").envs(FOR_THIS_MACHINE);
         run(script.envs(commit.map(|commit| ("TASKGATE_COMMIT", commit))))
     }
 
@@ -109,4 +113,24 @@ fn a_build_without_git_has_the_commit_of_the_variable_or_none() {
         assert_eq!(build.version("tree", profile, Some("abc1234")), "1.2.3 (abc1234)");
         assert_eq!(build.version("tree", profile, Some("")), "1.2.3");
     }
+}
+
+#[test]
+fn a_program_is_packed_only_for_a_machine_whose_glibc_loads_it() {
+    let build = Build::new();
+    let packs = |says: &str, variables: &[(&str, &str)]| {
+        let getconf = build.dir.path().join("getconf");
+        fs::write(&getconf, format!("#!/bin/sh\n{says}\n")).unwrap();
+        fs::set_permissions(&getconf, fs::Permissions::from_mode(0o755)).unwrap();
+        let path = format!("{}:{}", build.dir.path().display(), std::env::var("PATH").unwrap());
+        let mut script = Command::new(build.dir.path().join("script"));
+        script.current_dir(build.dir.path()).env("PROFILE", "debug").env("CARGO_PKG_VERSION", "1.2.3");
+        run(script.env("PATH", path).envs(FOR_THIS_MACHINE).envs(variables.iter().copied())).contains("relative-relocs")
+    };
+    assert!(packs("echo glibc 2.36", &[]) && packs("echo glibc 3.0", &[]));
+    for says in ["echo glibc 2.35", "echo musl 2.36", "echo glibc", "exit 1"] {
+        assert!(!packs(says, &[]), "{says}");
+    }
+    assert!(!packs("echo glibc 2.36", &[("HOST", "aarch64-unknown-linux-gnu")]));
+    assert!(!packs("echo glibc 2.36", &[("TARGET", "x86_64-unknown-linux-musl")]));
 }
