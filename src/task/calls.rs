@@ -52,7 +52,7 @@ pub(super) enum Stage {
     Waiting,
     /// It runs, and ends with the process.
     Sent,
-    /// It runs, and its answer can be resumed.
+    /// It runs, and the next process finds where its answer can be resumed.
     Resumable,
 }
 
@@ -69,6 +69,8 @@ pub(super) struct RunningCall {
     /// Stops the call.
     pub stop: oneshot::Sender<Stop>,
     stage: Stage,
+    /// Whether its answer can be resumed now, which the disk may not know yet.
+    has_point: bool,
     /// When its call began; `None` while it waits for its turn.
     began: Option<Instant>,
     pace: Pace,
@@ -143,8 +145,8 @@ impl RunningCall {
         let (owner, who, tool) = (task.owner.clone(), Arc::clone(&caller.who), Arc::clone(&task.tool));
         let (since, client_polls) = (Instant::now(), caller.session.is_none());
         let (stage, polls) = (Stage::Sent, Polls { since, count: 0, told: 0 });
-        let (began, end) = (None, KnownEnd::Not);
-        Self { owner, who, tool, since, announced, stop, stage, began, pace, polls, end, client_polls }
+        let (has_point, began, end) = (false, None, KnownEnd::Not);
+        Self { owner, who, tool, since, announced, stop, stage, has_point, began, pace, polls, end, client_polls }
     }
 }
 
@@ -171,6 +173,23 @@ impl RunningCalls {
         call.map(|call| call.stage = stage).is_some()
     }
 
+    /// Notes whether the answer to a call can be resumed now.
+    pub(super) fn set_point(&self, id: TaskId, has_point: bool) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id) {
+            call.has_point = has_point;
+            if !has_point {
+                call.stage = Stage::Sent;
+            }
+        }
+    }
+
+    /// Notes that the next process finds where the answer to a call can be resumed, if it still can.
+    pub(super) fn point_written(&self, id: TaskId) {
+        if let Some(call) = self.inner.lock().running.get_mut(&id).filter(|call| call.has_point) {
+            call.stage = Stage::Resumable;
+        }
+    }
+
     /// Notes that a call has ended, and the store is about to have that.
     pub(super) fn set_ended(&self, id: TaskId) {
         if let Some(call) = self.inner.lock().running.get_mut(&id).filter(|call| call.end == KnownEnd::Not) {
@@ -190,10 +209,11 @@ impl RunningCalls {
         }
     }
 
-    /// Removes the calls at this stage, without telling their owners.
+    /// Removes the calls at this stage that have not ended, without telling their owners.
     pub(super) fn take_at(&self, stage: Stage) -> Vec<(TaskId, RunningCall)> {
         let mut inner = self.inner.lock();
-        let taken: Vec<_> = inner.running.extract_if(|_, call| call.stage == stage).collect();
+        let taken: Vec<_> =
+            inner.running.extract_if(|_, call| call.stage == stage && call.end == KnownEnd::Not).collect();
         if inner.closed && !taken.is_empty() {
             self.changed.notify_one();
         }

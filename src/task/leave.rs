@@ -6,6 +6,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
+use tokio_util::task::TaskTracker;
 
 use super::{
     Engine, TaskId,
@@ -26,13 +27,13 @@ const FAIL_TIMEOUT: Duration = Duration::from_secs(2);
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Engine {
-    /// Returns how many ends and other changes of tasks the store has not taken so far.
+    /// Returns of how many tasks the store has not taken an end, or another change, so far.
     #[must_use]
     pub fn untaken(&self) -> usize {
         self.ledger.untaken()
     }
 
-    /// Reports how many changes the store has not taken, as the process ends now.
+    /// Reports of how many tasks the store has not taken a change, as the process ends now.
     pub fn report_untaken(&self) {
         let tasks = self.untaken();
         if tasks > 0 {
@@ -62,7 +63,7 @@ impl Engine {
     }
 
     /// Fails every task that runs, as the process stops, and returns how many it has failed. Each call stops, also where
-    /// the store does not take that in time: then nothing tells an end, as the next process finds none.
+    /// the store does not take that in time: then nothing tells the end, which the next process may not find.
     pub async fn fail_all(&self, why: &str) -> usize {
         let (mut running, change) = (self.calls.close(), status_message::failed(why));
         running.retain(|(id, _)| !self.calls.has_ended(*id));
@@ -85,15 +86,17 @@ impl Engine {
         };
         // The process does not wait for a store that is unavailable.
         let _ = tokio::time::timeout(FAIL_TIMEOUT, join_all(running.iter().map(fails))).await;
-        let stopped = running.iter().filter_map(|(id, _)| self.calls.take(*id, false).map(|call| (*id, call)));
-        let untaken = stopped.map(|(id, call)| {
-            self.desk.end(id);
-            // A call that has ended by itself has dropped the receiver.
+        for (id, _) in &running {
+            let Some(call) = self.calls.take(*id, false) else { continue };
+            self.desk.end(*id);
+            // It may have ended meanwhile, and hear nothing.
             let _ = call.stop.send(Stop::Cancel("the process stops", self.stopping.token()));
-        });
-        self.ledger.count_untaken(untaken.count());
-        // Their servers have been told then, whose sessions may go on.
-        self.stopped().await;
+            self.ledger.count_untaken(*id);
+        }
+        // Their servers are told, whose sessions may go on in the next process.
+        if !running.is_empty() {
+            stopped(&self.stopping).await;
+        }
         failed.into_inner()
     }
 
@@ -103,19 +106,19 @@ impl Engine {
         }
         // In one step: a call that is sent meanwhile no longer waits.
         let calls = self.calls.take_at(stage);
-        let count = calls.len();
+        let (count, stopping) = (calls.len(), TaskTracker::new());
         for (id, running) in calls {
             self.desk.end(id);
-            // A call that has ended by itself has dropped the receiver.
-            let _ = running.stop.send(Stop::Leave(self.stopping.token()));
+            // It may have ended meanwhile, and hear nothing.
+            let _ = running.stop.send(Stop::Leave(stopping.token()));
         }
-        self.stopped().await;
+        stopped(&stopping).await;
         count
     }
+}
 
-    /// Waits until the calls have stopped that were told to, for [`STOP_TIMEOUT`] at most.
-    async fn stopped(&self) {
-        self.stopping.close();
-        let _ = tokio::time::timeout(STOP_TIMEOUT, self.stopping.wait()).await;
-    }
+/// Waits until the calls have stopped that were told to, for [`STOP_TIMEOUT`] at most.
+async fn stopped(stopping: &TaskTracker) {
+    stopping.close();
+    let _ = tokio::time::timeout(STOP_TIMEOUT, stopping.wait()).await;
 }

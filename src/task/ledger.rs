@@ -1,13 +1,13 @@
 //! Reads and changes tasks in the store, and retries while it is unavailable.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use super::{
     Change, Clock, End, Task, TaskId,
@@ -35,12 +35,12 @@ pub(super) struct Ledger {
     untaken: Untaken,
 }
 
-/// How many changes the store has not taken, though it had time.
+/// How many changes of each task the store has not taken, though it had time.
 #[derive(Clone, Debug, Default)]
-struct Untaken(Arc<AtomicUsize>);
+struct Untaken(Arc<Mutex<HashMap<TaskId, usize>>>);
 
 /// One of them. Who drops it has the store's answer, or wants the change no longer.
-struct UntakenChange(Untaken);
+struct UntakenChange(Untaken, TaskId);
 
 /// A task that was changed.
 #[derive(Debug)]
@@ -83,14 +83,14 @@ impl Ledger {
         Self { store, clock, observer, untaken: Untaken::default() }
     }
 
-    /// Returns how many changes the store has not taken so far.
+    /// Returns of how many tasks the store has not taken a change so far.
     pub(super) fn untaken(&self) -> usize {
-        self.untaken.0.load(Ordering::Relaxed)
+        self.untaken.0.lock().len()
     }
 
-    /// Counts so many more, for good, as the process ends.
-    pub(super) fn count_untaken(&self, changes: usize) {
-        self.untaken.0.fetch_add(changes, Ordering::Relaxed);
+    /// Counts a change of a task as one that the store does not take, as the process ends.
+    pub(super) fn count_untaken(&self, id: TaskId) {
+        self.untaken.add(id);
     }
 
     /// Reports that the store did not answer.
@@ -200,7 +200,7 @@ impl Ledger {
                 if let Ok(tried) = tokio::time::timeout(SLOW, &mut trying).await {
                     tried
                 } else {
-                    untaken.get_or_insert_with(|| self.untaken.begin());
+                    untaken.get_or_insert_with(|| self.untaken.begin(id));
                     trying.await
                 }
             };
@@ -208,7 +208,7 @@ impl Ledger {
                 Ok(changed) => return Ok(changed),
                 Err(NotChanged::HasEnded(ended)) => return Err(ended),
                 Err(NotChanged::Unavailable(unavailable)) => {
-                    untaken.get_or_insert_with(|| self.untaken.begin());
+                    untaken.get_or_insert_with(|| self.untaken.begin(id));
                     pauses.next(self, &unavailable).await;
                 }
             }
@@ -251,15 +251,24 @@ impl Ledger {
 }
 
 impl Untaken {
-    fn begin(&self) -> UntakenChange {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        UntakenChange(self.clone())
+    fn add(&self, id: TaskId) {
+        *self.0.lock().entry(id).or_default() += 1;
+    }
+
+    fn begin(&self, id: TaskId) -> UntakenChange {
+        self.add(id);
+        UntakenChange(self.clone(), id)
     }
 }
 
 impl Drop for UntakenChange {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
+        if let Entry::Occupied(mut changes) = self.0.0.lock().entry(self.1) {
+            *changes.get_mut() -= 1;
+            if *changes.get() == 0 {
+                changes.remove();
+            }
+        }
     }
 }
 

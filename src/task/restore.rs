@@ -272,14 +272,12 @@ impl Engine {
         let (task, runner) = self.runner(left, call_session);
         let pace = runner.pace(task.keep);
         let Some(stopped) = self.register(&task, &runner.caller, runner.announced, pace) else { return };
+        // The point of the process before is on the disk.
+        self.calls.set_stage(task.id, Stage::Resumable);
         self.calls.set_since(task.id, runner.created);
         self.calls.begin(task.id, since);
-        self.observer.emit(events::TaskRestored {
-            who: &runner.caller.who,
-            task: task.id,
-            tool: &task.tool,
-            queued: false,
-        });
+        let queued = false;
+        self.observer.emit(events::TaskRestored { who: &runner.caller.who, task: task.id, tool: &task.tool, queued });
         let permit = self.turns.resume(&task.owner, runner.tool_id.clone(), runner.limits());
         broken.resumption.max_answer = runner.max_answer();
         let (engine, session) = (Arc::clone(self), session.hold());

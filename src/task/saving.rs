@@ -113,18 +113,14 @@ impl Runner {
         let mut is_noted = false;
         let mut keep = move |point: Option<Bytes>| {
             let note = CallNote::new(number, point.as_ref(), token.as_deref());
-            let stage = if note.event.is_some() { Stage::Resumable } else { Stage::Sent };
             // Most answers never can be resumed.
-            is_noted |= stage == Stage::Resumable;
+            is_noted |= note.event.is_some();
             if is_noted {
-                if stage == Stage::Sent {
-                    engine.calls.set_stage(id, stage);
-                }
-                // The next process can go on only from a point that it finds.
+                engine.calls.set_point(id, note.event.is_some());
                 let engine = Arc::downgrade(&engine);
                 let written = move || {
                     if let Some(engine) = engine.upgrade() {
-                        engine.calls.set_stage(id, stage);
+                        engine.calls.point_written(id);
                     }
                 };
                 store.note(id, note.write().into(), Arc::new(written));

@@ -86,7 +86,7 @@ impl Event for ChangesLost {
         let tasks = self.tasks;
         tracing::error!(
             tasks,
-            "the store has not taken the last change of these tasks: the next start finds them as they were before"
+            "the store has not taken the last change of these tasks in time: the next start may find them as they were before"
         );
     }
 }

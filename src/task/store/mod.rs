@@ -127,8 +127,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// Waits until the first task expires; while there are no tasks, for ever.
     fn next_expiry(&self) -> StoreFuture<'_, ()>;
 
-    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It is lost with the process
-    /// until `written` was called, unless a newer one takes its place before.
+    /// Keeps the newest note of a task that has not ended: how its call can be resumed. It may be lost with the process
+    /// until `written` was called, or that of a newer one, which may take its place.
     fn note(&self, task: TaskId, note: Bytes, written: NoteWritten);
 
     /// Returns the tasks that have not ended, in the order of their creation, with what an earlier process saved of

@@ -49,8 +49,8 @@ pub(super) struct Kept {
     pub result: Option<ResultPlace>,
     /// Whether it was told that the result is damaged.
     pub is_told_damaged: bool,
-    /// Whether this process has noted how its call can be resumed.
-    pub is_noted: bool,
+    /// The newest note of how its call can be resumed, until it has ended.
+    pub note: Option<Bytes>,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
 }
@@ -69,7 +69,7 @@ pub(super) enum Stage {
 impl Kept {
     /// Returns a task that is on its way into the file.
     pub(super) fn admitted(task: Arc<Task>) -> Self {
-        Self { task, stage: Stage::Admitted, result: None, is_told_damaged: false, is_noted: false, changing: 0 }
+        Self { task, stage: Stage::Admitted, result: None, is_told_damaged: false, note: None, changing: 0 }
     }
 }
 
@@ -151,6 +151,7 @@ impl KeptTasks {
         if let Some((result, raw)) = result.as_ref().zip(raw) {
             self.cache(result.number, raw);
         }
+        kept.note = kept.note.take().filter(|_| !next.state.is_terminal());
         (kept.task, kept.result) = (Arc::new(next), result);
         if before != expires {
             self.deadlines.remove(before, id);

@@ -284,10 +284,14 @@ impl Store for FileStore {
         let (place, is_first) = {
             let mut index = self.tasks().index.lock();
             let Some(entry) = index.get_mut(task).filter(|entry| !entry.kept.task.state.is_terminal()) else { return };
-            (entry.place, !std::mem::replace(&mut entry.kept.is_noted, true))
+            (entry.place, entry.kept.note.replace(note).is_none())
         };
-        let seals = Arc::clone(&self.ways.seals);
-        let write = move |connection: &rusqlite::Connection| rows::put_note(connection, &seals, place, &note);
+        let ways = self.ways.clone();
+        // Always the newest: a write that is tried again must not bring back an older one.
+        let write = move |connection: &rusqlite::Connection| {
+            let newest = ways.tasks.index.lock().get_mut(task).and_then(|entry| entry.kept.note.clone());
+            newest.map_or(Ok(()), |note| rows::put_note(connection, &ways.seals, place, &note))
+        };
         let key = LaterKey { kind: "note", row: place.into(), task: Some(task) };
         let later = Later::new(write.clone()).then({
             let written = Arc::clone(&written);

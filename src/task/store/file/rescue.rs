@@ -61,7 +61,7 @@ pub fn check(path: &Path, keys: &[String], mut wrong: impl FnMut(&str)) -> Resul
         && let Err(error) = numbers(&rescue)
     {
         damages += 1;
-        wrong(&format!("a number beside the tasks cannot be what was written, and no start takes that: {error}"));
+        wrong(&format!("no start takes it, for what stands beside the records of its tasks: {error}"));
     }
     if let Some(refused) = &rescue.without_log {
         wrong(&format!("taskgate: {refused}"));
