@@ -26,18 +26,19 @@ pub(super) fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     }
     match error.downcast_ref::<rustls::Error>()? {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            Some("for a private certificate authority set SSL_CERT_FILE")
+            Some("add a private authority to those of the system, or name a file with all authorities in SSL_CERT_FILE")
         }
         // An error of webpki, which has no variant of rustls.
         rustls::Error::InvalidCertificate(CertificateError::Other(other))
             if other.to_string().contains("CaUsedAsEndEntity") =>
         {
             Some(
-                "the server shows the certificate of an authority; give it one of its own, and name the authority in SSL_CERT_FILE",
+                "the server shows the certificate of an authority; give it one of its own, and add the authority to those \
+                 of the system, or name a file with all authorities in SSL_CERT_FILE",
             )
         }
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            Some("the server does not speak TLS there; try http://")
+            Some("the server does not speak TLS on that port; check the port, or use http:// if that is meant")
         }
         _ => None,
     }
