@@ -173,9 +173,10 @@ impl Streams {
 
     /// Ends the stream in answer to the request `id`, which the client has cancelled. Returns whether there is one.
     pub fn cancel(&self, id: &str) -> bool {
+        let id = Some(unescaped(id));
         let stream = {
             let mut table = self.table.lock();
-            let of = |stream: &Stream| stream.answers.as_deref().map(unescaped) == Some(unescaped(id));
+            let of = |stream: &Stream| stream.answers.as_deref().map(unescaped) == id;
             let kept = table.kept.iter().position(|(_, stream)| of(stream));
             match kept.and_then(|at| table.kept.remove(at)) {
                 Some((_, stream)) => Some(stream),

@@ -313,7 +313,7 @@ impl Exchanges {
     /// Returns the foreground exchange of the client's request `id`; the newest if the client has used the id twice.
     #[must_use]
     pub fn of_client(&self, id: &str) -> Option<u64> {
-        let (open, id) = (self.open.lock(), Some(unescaped(id)));
+        let (id, open) = (Some(unescaped(id)), self.open.lock());
         let matching = open.iter().filter(|(_, open)| open.client_id.as_deref().map(unescaped) == id);
         matching.map(|(number, _)| *number).max()
     }

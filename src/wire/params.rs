@@ -77,10 +77,13 @@ pub fn requested(cancelled: &Message) -> Option<&str> {
     Members::parse(cancelled.params()?).ok()?.get("requestId")
 }
 
-/// Returns a raw id in the form that every writing of it has: its text may have escapes.
+/// Returns a raw id in the form that every writing of it has: its text may have escapes. One too long to be that of a
+/// request stays as it is.
 #[must_use]
 pub fn unescaped(id: &str) -> Cow<'_, str> {
-    let text = id.contains('\\').then(|| serde_json::from_str::<String>(id).ok()).flatten();
+    // Each byte may be written with six.
+    let may_be = id.len() <= 6 * MAX_ID && id.contains('\\');
+    let text = may_be.then(|| serde_json::from_str::<String>(id).ok()).flatten();
     text.map_or(Cow::Borrowed(id), |text| quote(&text).into())
 }
 
@@ -164,6 +167,15 @@ mod tests {
         }
         // A list has no members.
         assert_eq!(Params::parse(r#"{"_meta":[{"progressToken":7}]}"#).expect("valid").progress_token, None);
+    }
+
+    #[test]
+    fn an_id_is_unescaped_however_it_is_written_unless_it_is_too_long_to_be_one() {
+        let text = |length: usize| (format!("\"{}\"", "a".repeat(length)), format!("\"{}\"", r"\u0061".repeat(length)));
+        let (plain, escaped) = text(MAX_ID - 2);
+        assert_eq!(unescaped(&escaped), unescaped(&plain));
+        let (_, long) = text(MAX_ID + 1);
+        assert_eq!(unescaped(&long), long);
     }
 
     #[test]

@@ -23,7 +23,7 @@ async fn asked(upstream: &Upstream, client: &Modern, ids: &[&str]) -> (Sse, Valu
 }
 
 /// Waits until the metrics have these lines.
-async fn shows(gate: &Gate, lines: &[String]) {
+pub(crate) async fn shows(gate: &Gate, lines: &[String]) {
     let url = format!("{}/metrics", gate.admin.as_ref().unwrap());
     eventually(async || {
         let metrics = Client::new(&url).send(http::Method::GET, "").await;

@@ -117,12 +117,15 @@ impl Subscription {
                             Err(failure) => Err(failure),
                         };
                         let status = self.call.exchange.status();
-                        if !acknowledged
-                            && looks_legacy(&ending, status)
-                            && let Some(lease) = modern.lease_of_other(&mut self.request, &self.lease, false).await
-                        {
-                            drop(watched);
-                            return self.go_on_in_session(lease).await;
+                        if !acknowledged && looks_legacy(&ending, status) {
+                            let other = tokio::select! {
+                                () = self.to.left() => return,
+                                other = modern.lease_of_other(&mut self.request, &self.lease, false) => other,
+                            };
+                            if let Some(lease) = other {
+                                drop(watched);
+                                return self.go_on_in_session(lease).await;
+                            }
                         }
                         let has_ended_it = ending.as_ref().is_ok_and(|it| matches!(it.outcome(), Some((Outcome::Result, _))));
                         if has_ended_it && !acknowledged {
@@ -213,7 +216,10 @@ impl Subscription {
 
     /// Goes on with the server that has taken the place of this one, and knows sessions only.
     async fn go_on_in_session(self, lease: Lease) {
-        let Self { modern, request, tasks, filter, to, _open: open, .. } = self;
+        let Self { modern, request, mut tasks, mut filter, to, _open: open, lease: old, call, .. } = self;
+        drop((old, call));
+        // Where the server alone told of tasks, they are with the rest of the filter.
+        tasks.append(&mut filter.tasks);
         match modern.watched(&request, tasks, false).await {
             Ok(watched) => Box::pin(modern.tell_of_changes(request, to, open, lease, filter, watched)).await,
             Err(refused) => to.refuse(refused, &request.id),

@@ -53,7 +53,9 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
     let (outcome, raw) = response.outcome().ok_or("it is no response")?;
     match outcome {
         Outcome::Result => {
-            result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, &request.id), facts)
+            // A server that knows sessions only means something else by a type.
+            let is_typed = |_: &Members<'_>| !facts.versions.is_empty();
+            result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, &request.id), facts, is_typed)
         }
         Outcome::Error => {
             let source = response.bytes().slice_ref(raw.as_bytes());
@@ -89,15 +91,21 @@ pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
 /// A sentence saying what has a member twice.
 pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
     let raw = std::str::from_utf8(source).map_err(|error| error.to_string())?;
-    result(source, raw, (request.method, &request.id), facts)
+    result(source, raw, (request.method, &request.id), facts, may_end_call)
 }
 
 /// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw
-/// id.
+/// id. `is_typed` says whether its type is one that this revision knows.
 ///
 /// # Errors
 /// A sentence saying what has a member twice, where it is read.
-fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &ServerFacts) -> Result<Parts, String> {
+fn result(
+    source: &Bytes,
+    raw: &str,
+    (method, id): (Method, &str),
+    facts: &ServerFacts,
+    is_typed: impl Fn(&Members<'_>) -> bool,
+) -> Result<Parts, String> {
     let mut edits = Edits::of(source);
     if !is_read(method, raw) {
         edits.add(raw, &*facts.complete);
@@ -113,9 +121,8 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     let mut missing = Vec::new();
     match result.get("resultType") {
         None => missing.push(COMPLETE.to_owned()),
-        // A server that knows sessions only means something else by it.
-        Some(_) if facts.versions.is_empty() => edits.set(&result, "resultType", r#""complete""#),
-        Some(_) => {}
+        Some(_) if is_typed(&result) => {}
+        Some(_) => edits.set(&result, "resultType", r#""complete""#),
     }
     if is_cacheable(method) {
         for (member, hint) in [("ttlMs", "0"), ("cacheScope", r#""private""#)] {
@@ -147,11 +154,22 @@ fn result(source: &Bytes, raw: &str, (method, id): (Method, &str), facts: &Serve
     Ok(edited_response(id, Outcome::Result, edits))
 }
 
-/// Has the raw result of a call say that it is complete, unless it has a type. One that cannot be read is left as it is.
+/// Has the raw result that a task keeps say that it is complete, unless it has a type that such a one may have. One that
+/// cannot be read is left as it is.
 pub(super) fn complete(edits: &mut Edits<'_>, raw: &str) {
-    if !may_have(raw, [&RESULT_TYPE]) || Members::parse(raw).is_ok_and(|result| result.get("resultType").is_none()) {
+    if !may_have(raw, [&RESULT_TYPE]) {
         edits.add(raw, COMPLETE);
+    } else if let Ok(result) = Members::parse(raw)
+        && !may_end_call(&result)
+    {
+        edits.set(&result, "resultType", r#""complete""#);
     }
+}
+
+/// Returns whether a result that was kept has a type that the end of a call may have. Where it has another, its server
+/// knows sessions only, and means something else by it.
+fn may_end_call(kept: &Members<'_>) -> bool {
+    kept.text("resultType").is_some_and(|it| !matches!(&*it, "" | "task" | "input_required"))
 }
 
 /// Returns the answer of a server that knows sessions only as a task keeps it, where that is another one: such a server
@@ -228,7 +246,7 @@ mod tests {
     fn answered_to(method: Method, raw: &str) -> Result<String, String> {
         let source = Bytes::copy_from_slice(raw.as_bytes());
         let raw = std::str::from_utf8(&source).expect("text");
-        let answer = result(&source, raw, (method, "7"), &ServerFacts::own())?;
+        let answer = result(&source, raw, (method, "7"), &ServerFacts::own(), |_| false)?;
         Ok(String::from_utf8(answer.into_bytes().to_vec()).expect("text"))
     }
 
@@ -255,6 +273,26 @@ mod tests {
         ] {
             let expected = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{expected}}}"#);
             assert_eq!(answered(raw), Ok(expected), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_kept_result_has_a_type_that_the_end_of_a_call_may_have() {
+        let complete = |raw: &str| {
+            let source = Bytes::copy_from_slice(raw.as_bytes());
+            let mut edits = Edits::of(&source);
+            complete(&mut edits, std::str::from_utf8(&source).expect("text"));
+            String::from_utf8(edits.apply().into_bytes().to_vec()).expect("text")
+        };
+        for meant_otherwise in [r#""task""#, r#""input_required""#, r#""\u0074ask""#, r#""""#, "5", "null"] {
+            let kept = format!(r#"{{"content":[],"resultType":{meant_otherwise}}}"#);
+            assert_eq!(complete(&kept), r#"{"content":[],"resultType":"complete"}"#, "{kept}");
+        }
+        for stays in [r#"{"resultType":"complete"}"#, r#"{"resultType":"com.example/x"}"#] {
+            assert_eq!(complete(stays), stays);
+        }
+        for without in [r#"{"a":1}"#, r#"{"a":{"resultType":"task"}}"#] {
+            assert_eq!(complete(without), without.replacen('{', &format!("{{{COMPLETE},"), 1));
         }
     }
 

@@ -62,4 +62,9 @@ impl KnownGeneration {
     pub(super) fn forget(&self) {
         *self.0.lock() = None;
     }
+
+    /// Forgets the generation where it is as that one, which a server has turned out not to be.
+    pub(super) fn forget_as(&self, refused: Generation) {
+        self.0.lock().take_if(|known| known.generation.is_modern() == refused.is_modern());
+    }
 }

@@ -208,13 +208,19 @@ impl SessionPool {
     }
 
     /// Leases the link that requests of the key's owner share, if it is open, and the server not known as a legacy one.
+    /// One in doubt counts as modern again: it refuses the request otherwise.
     fn lease_link<T>(&self, key: &PoolKey, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
         if self.generation() == Some(Generation::Legacy) {
             return None;
         }
         let requests = PoolKey::of_requests(key.owner.clone());
         // Where the process stops, opening another one fails with the reason.
-        Slots::of(&self.slots, &requests).ok()?.slot.lease_shared(false, lease)
+        Slots::of(&self.slots, &requests).ok()?.slot.lease_shared(false, |pooled| {
+            if self.generation().is_none() {
+                self.generation.set(pooled.generation, &pooled.facts);
+            }
+            lease(pooled)
+        })
     }
 
     /// Returns a session that serves one call of a client with a session of its own, so also from a server that is
@@ -245,11 +251,12 @@ impl SessionPool {
         self.generation.versions()
     }
 
-    /// Forgets the generation of the server, which has answered as one of the other does. No caller gets `pooled` any
-    /// more.
+    /// Forgets the generation of the server, which has answered as one of the other does, unless the other is known by
+    /// now. No caller gets `pooled` any more.
     pub fn was_replaced(&self, pooled: &Pooled) {
-        self.generation.forget();
         let taken = self.slots.lock().take_out(pooled);
+        // Only now, as a lease of it would say the generation again.
+        self.generation.forget_as(pooled.generation);
         // They end outside of the lock.
         drop(taken);
     }
@@ -270,5 +277,36 @@ impl SessionPool {
         for session in open {
             session.close(session.headers_of_its_own());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{room::Room, *};
+    use crate::{flow::Capacity, identity::Owner, upstream::UpstreamSession, wire::ClientCapabilities};
+
+    #[tokio::test]
+    async fn a_late_refusal_in_a_session_forgets_nothing_and_a_link_in_doubt_counts_as_modern_again() {
+        let (owner, limits) = (Owner::anyone("/mcp".into()), PoolLimits { per_owner: 2, all: 2 });
+        let total = PoolsTotal::new(limits);
+        let pool = SessionPool::new("/mcp".into(), &total, Capacity::new(1024, 1024), Arc::default());
+        let (open, modern) = (Arc::default(), Generation::Modern { has_tasks: false });
+        let pooled = |generation| {
+            let (session, facts) = (UpstreamSession::nowhere("/mcp"), ServerFacts::own());
+            let room = Room::take(&open, &owner, limits).expect("room for two");
+            Pooled::new(session, facts, generation, room, "/mcp".into(), Arc::default())
+        };
+        let (session, link) = (pooled(Generation::Legacy), pooled(modern));
+        let key = PoolKey::new(owner.clone(), ClientCapabilities::default(), &HeaderMap::new());
+        pool.keep(&PoolKey::of_requests(owner.clone()), &link);
+        pool.generation.set(modern, &link.facts);
+        pool.was_replaced(&session);
+        assert_eq!(pool.generation(), Some(modern));
+        pool.generation.forget();
+        assert!(pool.lease_now(&key).is_some());
+        assert_eq!(pool.generation(), Some(modern));
+        pool.was_replaced(&link);
+        assert_eq!(pool.generation(), None);
+        assert!(pool.lease_now(&key).is_none());
     }
 }

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::{
     client::{Modern, TASKS},
     kit::{Gate, Options, Sse, Upstream},
+    limits::shows,
 };
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -268,4 +269,30 @@ async fn a_subscription_finds_out_that_a_server_with_sessions_has_taken_the_plac
     server.notify("notifications/tools/list_changed", json!({})).await;
     assert_eq!(stream.message().await["method"], "notifications/tools/list_changed");
     assert_eq!(legacy.count("subscriptions/listen"), 1, "refused once");
+}
+
+#[tokio::test]
+async fn a_subscription_that_goes_on_in_a_session_lets_go_of_the_link_and_tells_of_the_tasks_it_named() {
+    let capabilities = json!({ "tools": { "listChanged": true } });
+    let legacy = || Options { listens: true, capabilities: capabilities.clone(), ..Options::default() };
+    let upstream = Upstream::start(legacy()).await;
+    let rest = "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\nnative = \"keep\"\ntask_after = \"0s\"\n";
+    let gate = Gate::with(&upstream, rest).await;
+    let client = Modern::with_tasks(&gate.url);
+    let task = client.call("echo").await["taskId"].clone();
+    client.until(task.as_str().unwrap(), "completed").await;
+    upstream.stop().await;
+    let extended = json!({ "tools": { "listChanged": true }, "extensions": { TASKS: {} } });
+    let modern = Options { modern: true, sessions: false, capabilities: extended, ..Options::default() };
+    let modern = Upstream::start_in_place_of(&upstream, modern).await;
+    client.result("tools/list", json!({})).await;
+    modern.stop().await;
+    let legacy = Upstream::start_in_place_of(&modern, legacy()).await;
+    let filter = json!({ "toolsListChanged": true, "taskIds": [task] });
+    let mut stream = client.stream("subscriptions/listen", json!({ "notifications": filter }));
+    let _server = legacy.get_stream().await;
+    assert_eq!(stream.message().await["params"]["notifications"], filter);
+    assert_eq!(stream.message().await["params"]["status"], "completed");
+    assert_eq!(legacy.count("subscriptions/listen"), 1, "the server was known as a modern one");
+    shows(&gate, &["pooled_sessions 1".to_owned()]).await;
 }
