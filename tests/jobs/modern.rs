@@ -266,9 +266,12 @@ async fn invented_answers_cost_no_more_where_a_call_waits_for_many_jobs() {
         assert_eq!(host.result("tools/call", params).await["isError"], true);
         since.elapsed()
     };
-    let (one, many) = (took(1).await, took(16).await);
-    let (one, many) = (took(1).await.min(one), took(16).await.min(many));
-    assert!(many < 2 * one, "{one:?} for one job, {many:?} for many");
+    let (mut one, mut many) = (took(1).await, took(16).await);
+    for _ in 0..3 {
+        (one, many) = (took(1).await.min(one), took(16).await.min(many));
+    }
+    // Looked at for each job they would take about sixteen times as long.
+    assert!(many < 4 * one, "{one:?} for one job, {many:?} for many");
 }
 
 #[tokio::test]
