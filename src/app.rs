@@ -307,9 +307,9 @@ impl Core {
         for upstream in self.upstreams.all().iter().filter(|upstream| upstream.server.is_process()) {
             background.spawn(give_way(Arc::clone(&self.services.lifecycle), Arc::clone(upstream)));
         }
-        if self.disk.is_some() {
+        if let Some(disk) = &self.disk {
             background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
-            background.spawn(give_turns(Arc::clone(&self.services.lifecycle)));
+            background.spawn(give_turns(Arc::clone(&self.services.lifecycle), disk.clone()));
         }
         background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
         if tls.is_some() || self.upstreams.all().iter().any(|upstream| upstream.server.reads_files()) {

@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    disk::Disk,
     gate::{Lifecycle, Upstreams, http::Tls},
     identity::Identity,
     upstream::Upstream,
@@ -76,13 +77,10 @@ pub(super) async fn sweep(lifecycle: Arc<Lifecycle>, idle: Duration) {
     }
 }
 
-/// How often calls that wait are looked at.
-const LOOK_FOR_ROOM: Duration = Duration::from_secs(1);
-
-/// Gives turns to calls that have waited for room in the store: each write may make some.
-pub(super) async fn give_turns(lifecycle: Arc<Lifecycle>) {
+/// Gives turns to calls that have waited for room in the store.
+pub(super) async fn give_turns(lifecycle: Arc<Lifecycle>, disk: Disk) {
     loop {
-        tokio::time::sleep(LOOK_FOR_ROOM).await;
+        disk.freed().await;
         lifecycle.give_turns();
     }
 }

@@ -218,4 +218,9 @@ impl Disk {
     pub fn used_bytes(&self) -> u64 {
         self.0.writer.used_bytes()
     }
+
+    /// Waits until fewer bytes are in use than before, since the last time. Only one may wait.
+    pub async fn freed(&self) {
+        self.0.writer.freed().await;
+    }
 }

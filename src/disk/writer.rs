@@ -13,6 +13,7 @@ use std::{
 
 use parking_lot::{Condvar, Mutex};
 use rusqlite::Connection;
+use tokio::sync::Notify;
 
 use super::{
     Unavailable,
@@ -49,6 +50,8 @@ struct Shared {
     available: AtomicBool,
     /// Bytes of the file and its log that are in use.
     used: AtomicU64,
+    /// Notified when these have become fewer.
+    freed: Notify,
     /// Whether the thread has ended with all written.
     is_whole: AtomicBool,
 }
@@ -68,6 +71,7 @@ impl Writer {
             wake: Condvar::new(),
             available: AtomicBool::new(true),
             used: AtomicU64::new(batches.used_bytes()),
+            freed: Notify::new(),
             is_whole: AtomicBool::new(false),
         });
         let (serving, (ends, ended)) = (Arc::clone(&shared), mpsc::channel());
@@ -113,6 +117,18 @@ impl Writer {
     pub(super) fn used_bytes(&self) -> u64 {
         self.shared.used.load(Ordering::Relaxed)
     }
+
+    pub(super) async fn freed(&self) {
+        self.shared.freed.notified().await;
+    }
+}
+
+impl Shared {
+    fn note_used(&self, used: u64) {
+        if self.used.swap(used, Ordering::Relaxed) > used {
+            self.freed.notify_one();
+        }
+    }
 }
 
 impl Drop for Writer {
@@ -157,7 +173,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
         let (begun, count, later) = (Instant::now(), taken.operations.len(), taken.later.len());
         let Outcome { operations, waiting, undone, untried, result, full, takes } = batches.write(taken);
         let was_available = shared.available.swap(takes, Ordering::Relaxed);
-        shared.used.store(batches.used_bytes(), Ordering::Relaxed);
+        shared.note_used(batches.used_bytes());
         let (in_vain, is_any_done) = (undone.len() - untried, undone.len() < later);
         let (backlog, is_all_in_vain, is_closed) = {
             let mut queue = shared.queue.lock();
@@ -210,8 +226,8 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
 fn next(shared: &Shared, batches: &mut Batches, observer: &Observer) -> Option<Taken> {
     let mut chore_at = Instant::now() + batches.chore_after();
     loop {
-        // A log that was brought into the file, and space that was given back, are not in use.
-        shared.used.store(batches.used_bytes(), Ordering::Relaxed);
+        // A step of `tidy` may have changed it.
+        shared.note_used(batches.used_bytes());
         {
             let mut queue = shared.queue.lock();
             loop {

@@ -188,7 +188,7 @@ impl Lifecycle {
         }
     }
 
-    /// Gives turns to calls that have waited for room in the store. To be called every second or so.
+    /// Gives turns to calls that have waited for room in the store. To be called when it may have some again.
     pub fn give_turns(&self) {
         self.engine.give_turns();
     }

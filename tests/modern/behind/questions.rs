@@ -193,7 +193,7 @@ async fn questions_that_come_together_stand_at_the_task_together_and_their_answe
     asks["inputRequests"] = names.iter().map(|name| (*name, asks["inputRequests"]["name"].clone())).collect();
     upstream.held("ask").await.result(&asks.to_string());
 
-    // Whoever is told that the task waits is told of all that it waits for, however long the disk has taken.
+    // The first notification has all questions, and not only those that the disk has taken so far.
     let asking = told.message().await["params"].clone();
     let requests = asking["inputRequests"].as_object().unwrap();
     assert_eq!((&asking["status"], requests.len()), (&json!("input_required"), names.len()), "{asking}");
