@@ -93,10 +93,8 @@ impl Engine {
             let _ = call.stop.send(Stop::Cancel("the process stops", self.stopping.token()));
             self.ledger.count_untaken(*id);
         }
-        // Their servers are told, whose sessions may go on in the next process.
-        if !running.is_empty() {
-            stopped(&self.stopping).await;
-        }
+        // Their servers are told, whose sessions may go on in the next process, and those of calls cancelled just before.
+        stopped(&self.stopping).await;
         failed.into_inner()
     }
 

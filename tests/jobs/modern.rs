@@ -318,3 +318,13 @@ async fn what_a_server_of_the_same_revision_asks_in_a_job_is_asked_by_a_call_tha
     retried.result(r#"{"resultType":"complete","content":[{"type":"text","text":"you"}]}"#);
     assert_eq!(text(&soon(waiting).await.unwrap()), "you");
 }
+
+#[tokio::test]
+async fn what_a_server_with_sessions_means_by_a_result_type_does_not_reach_the_host_of_a_job() {
+    let (upstream, gate) = house("").await;
+    let host = Modern::plain(&gate.url);
+    let (slow, job) = job(&upstream, &host).await;
+    slow.result(r#"{"resultType":"mine","content":[{"type":"text","text":"done"}]}"#).await;
+    let result = wait(&host, &job, 50.0).await;
+    assert_eq!(result["resultType"], "complete", "{result}");
+}

@@ -53,6 +53,33 @@ async fn a_stop_leaves_sessions_calls_that_wait_and_calls_that_can_be_resumed() 
 }
 
 #[tokio::test]
+async fn a_stop_waits_until_the_server_hears_of_a_call_that_its_client_has_just_cancelled() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "").await;
+    let client = Client::connect(&house.url).await;
+    let id = client.create_id("slow").await;
+    let _held = upstream.held("slow").await;
+    assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
+    house.end(Signal::TERM).await;
+    assert_eq!(upstream.count("notifications/cancelled"), 1);
+}
+
+#[tokio::test]
+async fn a_drain_that_ends_as_the_last_call_is_cancelled_waits_until_the_server_hears_it() {
+    let upstream = Upstream::json().await;
+    let mut house = House::before(&upstream.url(), "").await;
+    let client = Client::connect(&house.url).await;
+    let id = client.create_id("slow").await;
+    let _held = upstream.held("slow").await;
+    let running = house.running.take().unwrap();
+    running.signal(Signal::TERM);
+    running.logged_after("draining").await;
+    assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
+    running.end().await;
+    assert_eq!(upstream.count("notifications/cancelled"), 1);
+}
+
+#[tokio::test]
 async fn a_stop_tells_who_waits_for_a_result_to_ask_again() {
     let upstream = Upstream::sse().await;
     let mut house = House::before(&upstream.url(), SHORT).await;

@@ -91,7 +91,9 @@ pub(super) fn may_be_of_modern_server(response: &Message) -> bool {
 /// A sentence saying what has a member twice.
 pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &ServerFacts) -> Result<Parts, String> {
     let raw = std::str::from_utf8(source).map_err(|error| error.to_string())?;
-    result(source, raw, (request.method, &request.id), facts, may_end_call)
+    // A server that knows sessions only means something else by any type.
+    let is_typed = |kept: &Members<'_>| !facts.versions.is_empty() && may_end_call(kept);
+    result(source, raw, (request.method, &request.id), facts, is_typed)
 }
 
 /// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw

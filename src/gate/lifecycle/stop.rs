@@ -5,8 +5,8 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 use super::Lifecycle;
 use crate::{identity::Owner, observe::events, upstream::Upstream};
 
-/// How long clients have to learn of tasks that `drain_timeout` has failed, or that have ended just before: about one
-/// and a half of the usual poll intervals. The store has as long for ends that it is writing.
+/// How long clients have to learn of tasks that `drain_timeout` has failed: about one and a half of the usual poll
+/// intervals. The store has as long for ends that it is writing.
 const LAST_CHANCE: Duration = Duration::from_secs(3);
 /// How long upstreams may take to end: more than a child gets.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,9 @@ impl Lifecycle {
             let why = format!("server.drain_timeout = {timeout} is over: taskgate is stopping and has ended the call");
             left += self.engine.leave_resumable().await;
             failed = self.engine.fail_all(&why).await;
-            let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
+            if failed > 0 || self.engine.owners_to_tell().is_none() {
+                let _ = tokio::time::timeout(LAST_CHANCE, self.settled()).await;
+            }
         }
         let untold = self.engine.owners_to_tell().map_or(0, |owed| owed.len());
         let (untaken, outlive) = (self.engine.untaken(), self.engine.outlives_process());
