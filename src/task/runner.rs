@@ -32,8 +32,6 @@ pub(super) const MAX_KEPT: usize = 64 * 1024;
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a reader may take for the messages of a call before its end. Messages that wait longer may be dropped.
 const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_millis(100);
-/// How long the connection of a call that was cancelled may take to close.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the call of one task.
 #[derive(Debug)]
@@ -113,7 +111,7 @@ impl Runner {
             turn = self.turn(admission) => turn,
         };
         drop(in_queue);
-        // Held until the exchange has ended.
+        // Held until the exchange has ended, and nothing carries it.
         let _permit = match turn {
             Ok(permit) => permit,
             Err(why) => return self.finish(status_message::failed(&why), Some(&why)).await,
@@ -280,7 +278,8 @@ impl Runner {
                     self.engine.desk.progress(self.id, &for_client);
                 }
             }
-            ServerEvent::Progress { .. } | ServerEvent::Nothing => {}
+            ServerEvent::Progress { .. } => {}
+            ServerEvent::Nothing => self.engine.observer.emit(events::MessageUnreadable),
             ServerEvent::Asks(asked) => {
                 self.note_question();
                 self.engine.ask(self.origin(session), &[(message.clone(), asked)]).await;
@@ -332,8 +331,6 @@ impl Runner {
     /// Cancels the call in the server.
     async fn cancel(&self, running: &mut Running, why: &str) {
         running.session.get().cancel_call(&mut running.call, why, HeaderMap::clone(&self.headers)).await;
-        // The permit is dropped only after this: the next call must not meet this one.
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, running.call.exchange.gone()).await;
     }
 
     pub(super) fn owner(&self) -> &Owner {

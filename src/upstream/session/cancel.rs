@@ -16,6 +16,8 @@ use ::http::HeaderMap;
 const HEAD_START: Duration = Duration::from_millis(100);
 /// How long a server may still answer a request that was cancelled before its connection is dropped.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
+/// How long the connection of a call that was cancelled may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl UpstreamSession {
     /// Passes on a client's `notifications/cancelled` for request `number`, whose raw id in `message` is `id`, and
@@ -52,7 +54,14 @@ impl UpstreamSession {
     /// Cancels a call that no client waits for, and gives it up. The server is told once, and not where it has answered,
     /// with whatever: only what is in progress may be cancelled. A call that still waits to be written is taken back, and
     /// the server is told nothing.
+    ///
+    /// Returns once nothing carries the call any more: the next one, which may have its turn then, must not meet it.
     pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
+        self.give_up(call, reason, headers).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, call.exchange.gone()).await;
+    }
+
+    async fn give_up(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
         let number = call.exchange.number;
         if self.link.withdraw(number) {
             self.inbound.exchanges.cancel(number);
@@ -110,6 +119,19 @@ mod tests {
             session.cancel_call(&mut call, "the client has left", HeaderMap::new()).await;
             assert_eq!((before.elapsed(), sent.load(Ordering::Relaxed)), (waits, 1));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_cancelled_only_when_nothing_carries_it_any_more() {
+        let session = UpstreamSession::nowhere("/mcp");
+        let (mut call, connection) = (call(&session), Arc::new(()));
+        let carried = Arc::clone(&connection);
+        call.exchange.carry(Some(Box::pin(async move {
+            std::future::pending::<()>().await;
+            drop(carried);
+        })));
+        session.cancel_call(&mut call, "its timeout is over", HeaderMap::new()).await;
+        assert_eq!(Arc::strong_count(&connection), 1, "its connection is still open");
     }
 
     #[tokio::test(start_paused = true)]
