@@ -131,5 +131,6 @@ async fn collect(mut body: RequestBody, mut counted: Option<TakenBytes>, bodies:
         }
         parts.extend_from_slice(&part);
     }
-    Ok(parts.freeze())
+    // The buffer has grown, and may be twice as large.
+    Ok(Bytes::copy_from_slice(&parts))
 }
