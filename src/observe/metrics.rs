@@ -176,7 +176,7 @@ impl Default for Metrics {
             unreadable_messages: metric(
                 all,
                 "unreadable_messages",
-                "Notifications of an upstream with a repeated member that taskgate reads, dropped",
+                "Notifications of an upstream that taskgate has to read and cannot, dropped",
             ),
             hidden_statuses: metric(
                 all,

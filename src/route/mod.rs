@@ -5,7 +5,7 @@ mod tools_list;
 
 use std::sync::Arc;
 
-pub use tools_list::with_task_support;
+pub use tools_list::set_task_support;
 
 use crate::{
     config::{Policy, Support, Tool},

@@ -2,17 +2,13 @@
 
 use crate::{
     config::{Policy, Support},
-    wire::{Edits, Message, message::Outcome, object::quote, tools::listed},
+    wire::{Edits, object::quote, tools::Listed},
 };
 
-/// Returns the edits that set every tool's task support; none for an answer that is no list of tools. If the server has
-/// tasks of its own (`native`), a tool that it lists with them stays as it is, unless the policy forbids or requires
-/// tasks.
-#[must_use]
-pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy, native: bool) -> Edits<'a> {
-    let mut edits = Edits::of(answer.bytes());
-    let Some((Outcome::Result, result)) = answer.outcome() else { return edits };
-    for tool in listed(result).unwrap_or_default() {
+/// Sets the task support of each of these tools. If the server has tasks of its own (`native`), a tool that it lists with
+/// them stays as it is, unless the policy forbids or requires tasks.
+pub fn set_task_support(edits: &mut Edits<'_>, tools: &[Listed<'_>], policy: &Policy, native: bool) {
+    for tool in tools {
         let support = policy.tool(&tool.name).support;
         if native && tool.native && support == Support::Optional {
             continue;
@@ -23,12 +19,12 @@ pub fn with_task_support<'a>(answer: &'a Message, policy: &Policy, native: bool)
             None => edits.set(&tool.members, "execution", &format!(r#"{{"taskSupport":{support}}}"#)),
         }
     }
-    edits
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Message, message::Outcome, tools::listed};
 
     #[test]
     fn task_support_is_overwritten_or_added_and_nothing_else_changes() {
@@ -41,7 +37,10 @@ mod tests {
             args: Vec::new(),
         });
         let answer = Message::parse(text.into()).expect("valid");
-        let edited = with_task_support(&answer, &config.upstreams[0].policy, false).apply().into_bytes();
+        let Some((Outcome::Result, result)) = answer.outcome() else { panic!("no result") };
+        let mut edits = Edits::of(answer.bytes());
+        set_task_support(&mut edits, &listed(result).expect("tools"), &config.upstreams[0].policy, false);
+        let edited = edits.apply().into_bytes();
         let expected = concat!(
             r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"execution":{"taskSupport":"optional"},"name":"a", "x": 1.50},"#,
             r#"{"execution":{"taskSupport":"optional","y":2},"name":"b"},{"noname":1},7],"nextCursor":"c"}}"#

@@ -283,7 +283,7 @@ impl Inbound {
 /// Refuses a message that has a member twice where taskgate or the client reads it: a request, its withdrawal, a
 /// notification that may be tied to a task, or an error without an id, which could not be given one. Anything else
 /// during a plain call concerns only the client.
-fn readable(message: &Message) -> Result<(), String> {
+pub(super) fn readable(message: &Message) -> Result<(), String> {
     match (message.kind(), message.method(), message.params()) {
         (Kind::Request, _, Some(params)) | (Kind::Notification, Method::Cancelled, Some(params)) => {
             unambiguous(params).map(drop)

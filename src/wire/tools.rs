@@ -20,19 +20,23 @@ pub struct Listed<'a> {
 /// Reads the tools in a raw `result`. Entries without a name are left out.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the result.
+/// A sentence that says what is wrong with the result, or which member of a tool is there twice.
 pub fn listed(result: &str) -> Result<Vec<Listed<'_>>, String> {
     let tools = Members::parse(result)?.get("tools").ok_or("it has no tools")?;
     let tools: Vec<&RawValue> = serde_json::from_str(tools).map_err(|_| "its tools are not a list")?;
-    Ok(tools.into_iter().filter_map(|tool| tool_of(tool.get())).collect())
+    tools.into_iter().filter_map(|tool| tool_of(tool.get()).transpose()).collect()
 }
 
-fn tool_of(raw: &str) -> Option<Listed<'_>> {
-    let members = Members::parse(raw).ok()?;
-    let name = members.text("name")?;
-    let support = members.object("execution").and_then(|execution| execution.text("taskSupport"));
+fn tool_of(raw: &str) -> Result<Option<Listed<'_>>, String> {
+    if !raw.starts_with('{') {
+        return Ok(None);
+    }
+    let members = Members::parse(raw)?;
+    let Some(name) = members.text("name") else { return Ok(None) };
+    let execution = members.nested("execution")?;
+    let support = execution.as_ref().and_then(|execution| execution.text("taskSupport"));
     let native = matches!(support.as_deref(), Some("optional" | "required"));
-    Some(Listed { members, name, native })
+    Ok(Some(Listed { members, name, native }))
 }
 
 /// Returns the raw cursor of the next page in a raw `result`, if there is one.

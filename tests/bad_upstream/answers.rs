@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{
     House, call_of,
     kit::{
-        BadUpstream, Client, Gate,
+        BadUpstream, Client, Gate, Upstream,
         bad::{DONE, PROGRESS, Step, end, event, json_answer, stream},
         soon,
     },
@@ -122,6 +122,32 @@ async fn a_result_with_a_duplicate_member_passes_in_a_plain_call_and_fails_a_tas
 }
 
 #[tokio::test]
+async fn a_list_of_tools_that_two_readers_could_read_differently_is_an_invalid_answer() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::to(&upstream.url(), "").await;
+    let client = Client::connect(&gate.url).await;
+    upstream.hold("tools/list");
+    for (list, why) in [
+        (r#"{"tools":[],"tools":[{"name":"a"}]}"#, "duplicate member"),
+        (r#"{"tools":[{"name":"a","name":"b"}]}"#, "duplicate member"),
+        (
+            r#"{"tools":[{"name":"a","execution":{"taskSupport":"required","taskSupport":"forbidden"}}]}"#,
+            "duplicate member",
+        ),
+        (r#"{"tools":{}}"#, "not a list"),
+    ] {
+        let listing = tokio::spawn({
+            let client = client.clone();
+            async move { client.error("tools/list", json!({})).await }
+        });
+        upstream.held("tools/list").await.result(list);
+        let (code, message) = soon(listing).await.unwrap();
+        assert_eq!(code, -32603, "{message}");
+        assert!(message.contains("gave an invalid answer") && message.contains(why), "{list}: {message}");
+    }
+}
+
+#[tokio::test]
 async fn a_question_with_a_duplicate_member_gets_an_error_and_reaches_no_client() {
     let house = House::new().await;
     let able = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {} });
@@ -213,7 +239,8 @@ async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     let twice = log(&format!(r#""_meta":{{}},"_meta":{forged},"#));
     let progress = PROGRESS.replace("\"params\":{", r#""params":{"_meta":{"a":1,"a":2},"#);
     let cancelled = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}"#;
-    let steps = [&*twice, &progress, cancelled, &log("")].map(event);
+    let no_number = PROGRESS.replace("\"progress\":", r#""progress":"50%","was":"#);
+    let steps = [&*twice, &progress, cancelled, &no_number, &log("")].map(event);
     house.bad.on_call("forger", [&[stream()], &steps[..], &[Step::Wait("heard"), event(DONE), end()]].concat());
     let mut heard = house.client.get_stream().await;
     let mut params = call_of("forger");
@@ -228,7 +255,7 @@ async fn a_message_that_cannot_be_tied_to_its_task_is_dropped_and_counted() {
     house.client.until(id, "completed").await;
     let metrics = format!("{}/metrics", house.gate.admin.as_ref().unwrap());
     let metrics = Client::new(&metrics).send(Method::GET, "").await;
-    assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 3\n"), "{}", metrics.text());
+    assert!(metrics.text().contains("\ntaskgate_unreadable_messages_total 4\n"), "{}", metrics.text());
     house.still_works().await;
 }
 

@@ -147,13 +147,15 @@ impl Run {
     async fn take_parked(&mut self, message: Message) {
         let event = self.session().event(&self.call, &message);
         match event {
-            ServerEvent::Asks(_) | ServerEvent::Withdraws(_) | ServerEvent::AnsweredHere(_) | ServerEvent::Changes => {
-                self.take(message).await;
-            }
+            ServerEvent::Asks(_)
+            | ServerEvent::Withdraws(_)
+            | ServerEvent::AnsweredHere(_)
+            | ServerEvent::Changes
+            | ServerEvent::Nothing => self.take(message).await,
             ServerEvent::Progress { progress, text, .. } if progress > self.progress => {
                 (self.progress, self.text) = (progress, Some(text));
             }
-            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Nothing => {}
+            ServerEvent::Progress { .. } | ServerEvent::Says => {}
         }
     }
 

@@ -75,7 +75,8 @@ impl Run {
             ServerEvent::Says | ServerEvent::Changes if self.hears(&message) => {
                 self.to.notify(message);
             }
-            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Changes | ServerEvent::Nothing => {}
+            ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Changes => {}
+            ServerEvent::Nothing => self.modern.observer.emit(events::MessageUnreadable),
         }
     }
 

@@ -8,14 +8,14 @@ use super::hosts::HostPage;
 use crate::{
     config::Policy,
     dialect::legacy::{Legacy, NoResult, Reply},
-    route::{Route, with_task_support},
+    route::{Route, set_task_support},
     session::{Session, Tasks},
     upstream::{Failure, NativeTasks, ToolNames, with_id},
     wire::{
         Edits, Message, Method, Parts as Document, RpcError,
         message::Outcome,
         object::Members,
-        tools::{listed, next_cursor},
+        tools::{Listed, listed, next_cursor},
     },
 };
 
@@ -94,14 +94,17 @@ impl Edit {
     pub(super) fn finish(&self, response: &Message, id: &str, policy: &Policy, native: &NativeTasks) -> Document {
         match (self, response.outcome()) {
             (Self::Tools(page), Some((Outcome::Result, result))) => {
-                if let Some(page) = page.both {
-                    page.tells(result, native);
-                }
-                let mut edits = if page.support {
-                    with_task_support(response, policy, page.both.is_some())
-                } else {
-                    Edits::of(response.bytes())
+                let tools = match listed(result) {
+                    Ok(tools) => tools,
+                    Err(why) => return RpcError::from(&Failure::BadAnswer(why)).to_response(Some(id)).into(),
                 };
+                if let Some(page) = page.both {
+                    page.tells(&tools, next_cursor(result).is_none(), native);
+                }
+                let mut edits = Edits::of(response.bytes());
+                if page.support {
+                    set_task_support(&mut edits, &tools, policy, page.both.is_some());
+                }
                 if let Some(span) = response.id_span() {
                     edits.replace(span, id.to_owned());
                 }
@@ -146,14 +149,13 @@ impl Edit {
 }
 
 impl Page {
-    fn tells(self, result: &str, native: &NativeTasks) {
-        let Ok(tools) = listed(result) else { return };
-        if self.first && next_cursor(result).is_none() {
+    fn tells(self, tools: &[Listed<'_>], last: bool, native: &NativeTasks) {
+        if self.first && last {
             let mut names = ToolNames::default();
-            names.add_native(&tools);
+            names.add_native(tools);
             native.tools.learn_all(self.asked_at, names);
         } else {
-            native.tools.learn(self.asked_at, &tools);
+            native.tools.learn(self.asked_at, tools);
         }
     }
 }

@@ -70,14 +70,15 @@ impl Event for UnknownProgress {
     }
 }
 
-/// An upstream sent a notification with a repeated member that taskgate has to read.
+/// An upstream sent a notification that taskgate has to read and cannot: a member is missing, of another type, or there
+/// twice.
 #[derive(Debug)]
 pub struct MessageUnreadable;
 
 impl Event for MessageUnreadable {
     fn tell(&self, metrics: &Metrics) {
         metrics.unreadable_messages.inc();
-        tracing::debug!("a notification with a repeated member was dropped");
+        tracing::debug!("a notification that cannot be read was dropped");
     }
 }
 

@@ -23,6 +23,11 @@ const TELLING: Script = Script {
         name=${line#*'"name":"update '}; name=${name%%\"*}
         printf '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"%s"}}\n' "$name"
         text "$id" updated ;;
+    *'"name":"mumble"'*)
+        echo '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}'
+        echo '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{}}'
+        echo '{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":7}}'
+        text "$id" mumbled ;;
     *'"name":"change"'*) echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; text "$id" changed ;;
     *'"uri":"secret"'*)
         printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32002,"message":"no such resource"}}\n' "$id" ;;"#,
@@ -92,6 +97,19 @@ async fn a_resource_update_goes_to_the_sessions_that_have_subscribed() {
     bob.ask("resources/unsubscribe", json!({ "uri": "file:///a" })).await;
     child.line("unsubscribe").await;
     hears_nothing_before_the_change(&teller, &mut of_ann).await;
+}
+
+#[tokio::test]
+async fn a_notification_that_cannot_be_read_reaches_no_session_and_is_counted() {
+    let children = Children::new(TELLING);
+    let gate = children.gate(&format!("server.admin = \"127.0.0.1:0\"\n{SHARED}")).await;
+    let (ann, mut of_ann) = listening(&gate).await;
+    ann.ask("resources/subscribe", json!({ "uri": "7" })).await;
+    assert_eq!(text_of(&ann, "mumble").await, "mumbled");
+    hears_nothing_before_the_change(&ann, &mut of_ann).await;
+    let metrics = Client::new(&format!("{}/metrics", gate.admin.as_ref().unwrap()));
+    let metrics = metrics.send(http::Method::GET, "").await.text().to_owned();
+    assert!(metrics.contains("\ntaskgate_unreadable_messages_total 3\n"), "{metrics}");
 }
 
 #[tokio::test]

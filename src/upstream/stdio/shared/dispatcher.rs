@@ -19,7 +19,7 @@ use crate::{
     observe::{Observer, events},
     upstream::{
         Failure, Inbound, UpstreamResponse,
-        inbound::could_not_read,
+        inbound::{could_not_read, readable},
         stdio::{
             child::{Child, ChildHandler},
             share::{MessageClass, TASKGATE},
@@ -140,6 +140,9 @@ impl Dispatcher {
 
     /// Passes a notification to the sessions that it concerns. Nothing has to be sent back.
     fn notification(&self, message: Message) {
+        if readable(&message).is_err() {
+            return self.observer.emit(events::MessageUnreadable);
+        }
         let deliver = |inbound: &Inbound, message| drop(inbound.deliver_unaddressed(message));
         if message.method() == Method::Cancelled && self.tears_down(&message) {
             return;
@@ -151,7 +154,8 @@ impl Dispatcher {
             Method::Progress => self.progress(&message),
             Method::TaskStatus => self.observer.emit(events::StatusHidden),
             Method::Cancelled => {
-                let asked = requested(&message).and_then(|id| self.registry.lock().withdraw(id));
+                let Some(id) = requested(&message) else { return self.observer.emit(events::MessageUnreadable) };
+                let asked = self.registry.lock().withdraw(id);
                 if let Some(inbound) = asked {
                     deliver(&inbound, message);
                 }
@@ -163,8 +167,9 @@ impl Dispatcher {
                 }
             }
             Method::ResourceUpdated => {
-                let subscribers = named(&message, "uri").map(|uri| self.registry.lock().subscribers(&uri));
-                for inbound in subscribers.into_iter().flatten() {
+                let Some(uri) = named(&message, "uri") else { return self.observer.emit(events::MessageUnreadable) };
+                let subscribers = self.registry.lock().subscribers(&uri);
+                for inbound in subscribers {
                     let _ = inbound.listen(message.clone());
                 }
             }
