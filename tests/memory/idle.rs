@@ -4,11 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{House, MIB};
+use super::{GIVEN_BACK, House, MIB};
 use crate::kit::{Client, Upstream, within};
-
-/// jemalloc gives pages back over ten seconds.
-const GIVEN_BACK: Duration = Duration::from_secs(25);
 
 #[tokio::test]
 async fn the_memory_of_removed_results_is_given_back_while_taskgate_is_idle() {

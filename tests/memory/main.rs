@@ -5,12 +5,22 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod bodies;
 mod cuts;
 mod heads;
 mod idle;
+mod late;
+mod modern;
+mod old_clients;
+mod pieces;
+mod questions;
 mod queued;
+mod results;
+mod stdin;
 
-use kit::{Binary, Client};
+use std::time::Duration;
+
+use kit::{Binary, Client, eventually};
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -20,6 +30,12 @@ const SESSION: usize = 64 * KIB;
 const CONNECTION: usize = 192 * KIB;
 /// What the process itself may need in addition during a test: its threads' caches, and what is in flight.
 const ITSELF: usize = 4 * MIB;
+/// With so many bytes more a message fills its buffer, which doubles, almost.
+const FULL: usize = 4 * MIB - 16 * KIB;
+/// With so many it fills little more than half of one as large.
+const HALF: usize = 2 * MIB;
+/// jemalloc gives pages back over ten seconds.
+const GIVEN_BACK: Duration = Duration::from_secs(25);
 
 /// taskgate as a process, so that its memory is its own.
 struct House {
@@ -33,11 +49,16 @@ struct House {
 impl House {
     /// Starts taskgate in front of the server at `upstream`, with keys of `[server]`, and sections.
     async fn before(upstream: &str, server: &str, sections: &str) -> Self {
+        Self::in_front_of(&format!("url = \"{upstream}\""), server, sections).await
+    }
+
+    /// Starts taskgate in front of a server that has these keys, with keys of `[server]`, and sections.
+    async fn in_front_of(upstream: &str, server: &str, sections: &str) -> Self {
         let config = tempfile::Builder::new().suffix(".toml").tempfile().unwrap();
         // On a busy machine no client here is as quick as the defaults want it.
         let patient = "head_timeout = \"10m\"\nbody_timeout = \"10m\"";
         let server = format!("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{patient}\n{server}");
-        std::fs::write(config.path(), format!("{server}\n{sections}\n[[upstream]]\nurl = \"{upstream}\"\n")).unwrap();
+        std::fs::write(config.path(), format!("{server}\n{sections}\n[[upstream]]\n{upstream}\n")).unwrap();
         let taskgate = Binary::start(&["serve", "--config", config.path().to_str().unwrap()], &[]);
         let url = taskgate.url().await;
         for _ in 0..4 {
@@ -47,6 +68,32 @@ impl House {
         }
         let before = taskgate.peak_memory();
         Self { taskgate, _config: config, url, before }
+    }
+
+    /// Returns a metric without labels.
+    async fn metric(&self, name: &str) -> usize {
+        let metrics = Client::new(&format!("{}/metrics", self.taskgate.admin().await));
+        let metrics = metrics.send(http::Method::GET, "").await;
+        let value = metrics.text().lines().find_map(|line| line.strip_prefix("taskgate_")?.strip_prefix(name));
+        value.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+    }
+
+    /// Waits until a metric without labels has this value.
+    async fn shows(&self, name: &str, value: usize) {
+        eventually(async || (self.metric(name).await == value).then_some(())).await;
+    }
+
+    /// Waits until the process has no more memory in addition than documented: what is free goes back to the system
+    /// meanwhile, and what is kept stays.
+    async fn settles(&self, what: &str, documented: usize) {
+        let grown = || self.taskgate.memory().saturating_sub(self.before);
+        let begun = std::time::Instant::now();
+        while grown() > documented * 5 / 4 {
+            let after = begun.elapsed();
+            assert!(after < GIVEN_BACK, "{what}: {} KiB where {} are documented", grown() / KIB, documented / KIB);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        eprintln!("{what}: {} of {} KiB", grown() / KIB, documented / KIB);
     }
 
     /// Fails if the process has ever had more memory in addition than documented.
