@@ -321,6 +321,8 @@ impl Engine {
     /// Takes a call out of those that run, if it is one of them, and stops it.
     pub(super) fn take_out(&self, id: TaskId, taken_out: TakenOut<'_>) {
         let TakenOut { status, end, stop, why } = taken_out;
+        // From here on a stop that finds the call gone waits for its server to hear of it.
+        let stopping = self.stopping.token();
         // A cancellation is answered, and a task that was removed cannot be asked for any more.
         let tell = matches!(status, Ended::Completed | Ended::Failed);
         let Some(running) = self.calls.take(id, tell) else { return };
@@ -336,7 +338,7 @@ impl Engine {
             bytes: end.map(End::bytes),
         });
         // A call that has ended by itself has dropped the receiver.
-        let _ = running.stop.send(Stop::Cancel(stop, self.stopping.token()));
+        let _ = running.stop.send(Stop::Cancel(stop, stopping));
     }
 }
 

@@ -72,6 +72,7 @@ impl Exchange {
         if let Some(detached) = &mut self.detached {
             // A task that was aborted is gone as well.
             let _ = detached.await;
+            self.detached = None;
         }
     }
 

@@ -39,6 +39,12 @@ fn tool_of(raw: &str) -> Result<Option<Listed<'_>>, String> {
     Ok(Some(Listed { members, name, native }))
 }
 
+/// Returns whether a raw `result`, which can be read, has nothing where its tools should be, or no list.
+#[must_use]
+pub fn has_no_list(result: &str) -> bool {
+    Members::parse(result).is_ok_and(|result| !result.get("tools").is_some_and(|tools| tools.starts_with('[')))
+}
+
 /// Returns the raw cursor of the next page in a raw `result`, if there is one.
 #[must_use]
 pub fn next_cursor(result: &str) -> Option<&str> {

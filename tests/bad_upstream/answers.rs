@@ -127,14 +127,10 @@ async fn a_list_of_tools_that_two_readers_could_read_differently_is_an_invalid_a
     let gate = Gate::to(&upstream.url(), "").await;
     let client = Client::connect(&gate.url).await;
     upstream.hold("tools/list");
-    for (list, why) in [
-        (r#"{"tools":[],"tools":[{"name":"a"}]}"#, "duplicate member"),
-        (r#"{"tools":[{"name":"a","name":"b"}]}"#, "duplicate member"),
-        (
-            r#"{"tools":[{"name":"a","execution":{"taskSupport":"required","taskSupport":"forbidden"}}]}"#,
-            "duplicate member",
-        ),
-        (r#"{"tools":{}}"#, "not a list"),
+    for list in [
+        r#"{"tools":[],"tools":[{"name":"a"}]}"#,
+        r#"{"tools":[{"name":"a","name":"b"}]}"#,
+        r#"{"tools":[{"name":"a","execution":{"taskSupport":"required","taskSupport":"forbidden"}}]}"#,
     ] {
         let listing = tokio::spawn({
             let client = client.clone();
@@ -143,7 +139,17 @@ async fn a_list_of_tools_that_two_readers_could_read_differently_is_an_invalid_a
         upstream.held("tools/list").await.result(list);
         let (code, message) = soon(listing).await.unwrap();
         assert_eq!(code, -32603, "{message}");
-        assert!(message.contains("gave an invalid answer") && message.contains(why), "{list}: {message}");
+        assert!(message.contains("gave an invalid answer: duplicate member"), "{list}: {message}");
+    }
+    // Both readers see that these have no list, and clients are used to some of them.
+    for list in [r#"{"tools":null}"#, "{}", r#"{"tools":{}}"#] {
+        let listing = tokio::spawn({
+            let client = client.clone();
+            async move { client.answer("tools/list", json!({})).await }
+        });
+        upstream.held("tools/list").await.result(list);
+        let answer = soon(listing).await.unwrap().raw_response();
+        assert!(answer.contains(&format!("\"result\":{list}")), "{answer}");
     }
 }
 

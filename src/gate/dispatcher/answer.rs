@@ -311,12 +311,7 @@ impl Passing {
             Ok(response) => Some(self.finish(&response).into_bytes()),
             Err(Failure::Cancelled) => None,
             Err(failure) if let Some(own) = self.instead(&failure) => Some(own.into_bytes()),
-            Err(failure) => {
-                let (upstream, cause) = (self.upstream.id.as_str(), failure.cause());
-                let who = Some(&*self.who);
-                self.dispatcher.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
-                Some(RpcError::from(&failure).to_response(Some(&self.id)))
-            }
+            Err(failure) => Some(self.failed(&failure)),
         }
     }
 
@@ -326,7 +321,17 @@ impl Passing {
         if let Edit::Tools(page) = &self.edit {
             hints.tools(id, policy, page.both.is_some(), response, &self.dispatcher.observer);
         }
-        self.edit.finish(response, &self.id, policy, &self.native)
+        self.edit
+            .finish(response, &self.id, policy, &self.native)
+            .unwrap_or_else(|failure| self.failed(&failure).into())
+    }
+
+    /// Notes a failure of the upstream, and returns the response that tells it.
+    fn failed(&self, failure: &Failure) -> Bytes {
+        let (upstream, cause) = (self.upstream.id.as_str(), failure.cause());
+        let who = Some(&*self.who);
+        self.dispatcher.observer.emit(events::ExchangeFailed { upstream, who, task: None, cause });
+        RpcError::from(failure).to_response(Some(&self.id))
     }
 
     /// Returns what taskgate can answer by itself.

@@ -15,7 +15,7 @@ use crate::{
         Edits, Message, Method, Parts as Document, RpcError,
         message::Outcome,
         object::Members,
-        tools::{Listed, listed, next_cursor},
+        tools::{Listed, has_no_list, listed, next_cursor},
     },
 };
 
@@ -91,12 +91,23 @@ impl Edit {
     }
 
     /// Returns the response for the client.
-    pub(super) fn finish(&self, response: &Message, id: &str, policy: &Policy, native: &NativeTasks) -> Document {
+    ///
+    /// # Errors
+    /// [`Failure`] where the answer is a list of tools that two readers could read differently.
+    pub(super) fn finish(
+        &self,
+        response: &Message,
+        id: &str,
+        policy: &Policy,
+        native: &NativeTasks,
+    ) -> Result<Document, Failure> {
         match (self, response.outcome()) {
             (Self::Tools(page), Some((Outcome::Result, result))) => {
                 let tools = match listed(result) {
                     Ok(tools) => tools,
-                    Err(why) => return RpcError::from(&Failure::BadAnswer(why)).to_response(Some(id)).into(),
+                    // Some servers that have no tools say so by `null`, and clients take it.
+                    Err(_) if has_no_list(result) => return Ok(with_id(response, id)),
+                    Err(why) => return Err(Failure::BadAnswer(why)),
                 };
                 if let Some(page) = page.both {
                     page.tells(&tools, next_cursor(result).is_none(), native);
@@ -109,26 +120,26 @@ impl Edit {
                     edits.replace(span, id.to_owned());
                 }
                 let listed = edits.apply();
-                return match &page.host {
+                return Ok(match &page.host {
                     Some(host) => host.finish(listed, policy),
                     None => listed,
-                };
+                });
             }
             (Self::Tasks(own), outcome) => {
                 let page = match outcome {
                     Some((Outcome::Result, result)) => tasks_page(response, result, own.as_ref(), id, native),
                     _ => Err(None),
                 };
-                return page.unwrap_or_else(|failure| {
+                return Ok(page.unwrap_or_else(|failure| {
                     let failure = || failure.map(|failure| RpcError::from(&failure).to_response(Some(id)).into());
                     self.instead(native, true).or_else(failure).unwrap_or_else(|| with_id(response, id))
-                });
+                }));
             }
             (Self::Task(Method::TasksResult, task), Some((Outcome::Result, _))) => native.ended(task),
             (Self::Task(Method::TasksGet | Method::TasksCancel, _), Some((Outcome::Result, task))) => native.told(task),
             _ => {}
         }
-        with_id(response, id)
+        Ok(with_id(response, id))
     }
 
     /// Returns the answer where the server gave none: taskgate's own tasks are listed whatever the server does. With
