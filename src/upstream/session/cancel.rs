@@ -55,7 +55,8 @@ impl UpstreamSession {
     /// with whatever: only what is in progress may be cancelled. A call that still waits to be written is taken back, and
     /// the server is told nothing.
     ///
-    /// Returns once nothing carries the call any more: the next one, which may have its turn then, must not meet it.
+    /// Returns once nothing carries the call any more, or after a second: the next one, which may have its turn then, must
+    /// not meet it.
     pub async fn cancel_call(&self, call: &mut Call, reason: &str, headers: HeaderMap) {
         self.give_up(call, reason, headers).await;
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, call.exchange.gone()).await;
