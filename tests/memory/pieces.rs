@@ -62,6 +62,11 @@ impl Pieces {
         }
     }
 
+    /// Returns whether it has been answered though its body has not ended.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answer.is_finished()
+    }
+
     /// Ends the body, and returns the answer.
     pub(crate) fn end(self) -> JoinHandle<String> {
         self.answer
