@@ -12,7 +12,7 @@ use crate::{
     BOUND, Caller, Form, all_call, all_end,
     book::{Book, tags},
     callers, configuration, judge,
-    kit::Binary,
+    kit::{Binary, Port},
     plan::{self, Chance},
     rests,
 };
@@ -28,6 +28,7 @@ const UNKNOWN: &str = "process of taskgate ended while the call ran";
 struct House {
     folder: TempDir,
     running: Binary,
+    port: Port,
     /// The endpoint, the same after each start.
     url: String,
 }
@@ -36,23 +37,23 @@ impl House {
     async fn configured(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("config.toml"), config).unwrap();
-        let running = Self::start(&folder, "127.0.0.1:0");
+        let port = Port::free();
+        let running = Self::start(&folder, &port);
         let url = running.url().await;
-        Self { folder, running, url }
+        Self { folder, running, port, url }
     }
 
-    fn start(folder: &TempDir, listen: &str) -> Binary {
+    fn start(folder: &TempDir, port: &Port) -> Binary {
         let [config, store] = ["config.toml", "store.db"].map(|file| folder.path().join(file));
         let (config, store) = (config.to_str().unwrap(), store.to_str().unwrap());
-        Binary::start(&["serve", "--config", config, "--listen", listen, "--store", store], &[])
+        Binary::start(&["serve", "--config", config, "--listen", &port.address(), "--store", store], &[])
     }
 
     /// Kills taskgate, and starts it again at the same address.
     async fn restart(self) -> Self {
         self.running.signal(Signal::KILL);
         self.running.end().await;
-        let listen = self.url.trim_start_matches("http://").split('/').next().unwrap();
-        let running = Self::start(&self.folder, listen);
+        let running = Self::start(&self.folder, &self.port);
         let url = running.url().await;
         assert_eq!(url, self.url);
         Self { running, ..self }

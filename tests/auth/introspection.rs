@@ -76,7 +76,7 @@ async fn a_revoked_token_is_valid_only_until_the_cached_answer_expires() {
 async fn a_cached_answer_expires_no_later_than_its_token() {
     let (_upstream, gate, issuer) = house("cache = \"1h\"\n").await;
     let mut said = active(&issuer, "ann");
-    said["exp"] = in_seconds(1.0).into();
+    said["exp"] = in_seconds(4.0).into();
     issuer.say("token", said);
     session(&gate, "token").await;
     let answer = until_status(&gate, "token", 401).await;

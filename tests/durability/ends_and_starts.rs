@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::{
     kit::{
-        Binary, Client, Finished, Seen, Upstream, eventually,
+        Binary, Client, Finished, Port, Seen, Upstream, eventually,
         shim::{CHANGES, Fault, SYNC, Shim},
     },
     modern_client::Modern,
@@ -21,6 +21,7 @@ struct House {
     shim: Shim,
     folder: TempDir,
     running: Option<Binary>,
+    port: Port,
     /// The same after each start.
     url: String,
 }
@@ -31,29 +32,25 @@ impl House {
         let limits = "tasks.max_running = 1000\ntasks.max_running_total = 1000\nserver.drain_timeout = \"1s\"\ntasks.task_after = \"0s\"\nrate.creations = \"10000/s\"";
         let text = format!("{limits}\n[[upstream]]\nurl = \"{}\"\n", upstream.url());
         std::fs::write(folder.path().join("config.toml"), text).unwrap();
-        let mut house = Self { upstream, shim, folder, running: None, url: String::new() };
-        assert!(house.start_at("127.0.0.1:0").await);
+        let mut house = Self { upstream, shim, folder, running: None, port: Port::free(), url: String::new() };
+        assert!(house.start_again().await);
         house
     }
 
     /// Starts taskgate. Returns whether it serves, and has not ended.
-    async fn start_at(&mut self, listen: &str) -> bool {
+    async fn start_again(&mut self) -> bool {
         let (config, store) = (self.folder.path().join("config.toml"), self.shim.store());
         let (config, store) = (config.to_str().unwrap(), store.to_str().unwrap());
         let variables = self.shim.variables(false);
         let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let running = Binary::start(&["serve", "--config", config, "--listen", listen, "--store", store], &variables);
+        let listen = self.port.address();
+        let running = Binary::start(&["serve", "--config", config, "--listen", &listen, "--store", store], &variables);
         let started = running.listens_or_ends().await;
         self.running = started.ok().map(|(running, url)| {
             self.url = url;
             running
         });
         self.running.is_some()
-    }
-
-    async fn start_again(&mut self) -> bool {
-        let authority = self.url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
-        self.start_at(&authority).await
     }
 
     /// Starts taskgate on a disk that fails at the first moment at which a start goes on.

@@ -48,7 +48,7 @@ async fn answer(client: &Modern, asked: &Value) {
 #[tokio::test]
 async fn a_server_is_told_the_answer_to_its_question_or_that_none_came_while_the_disk_takes_nothing() {
     // A client of that revision sees the question before the disk has written that the task waits for its answer.
-    for (input_timeout, fails_before) in [("1h", false), ("2s", false), ("2s", true)] {
+    for (input_timeout, fails_before) in [("1h", false), ("5s", false), ("5s", true)] {
         let house = House::with(&format!("tasks.input_timeout = \"{input_timeout}\"\n")).await;
         let client = able(Client::new(&house.url));
         let (id, slow) = created(&house, &client).await;
@@ -117,7 +117,7 @@ async fn a_task_works_again_whose_question_was_answered_while_the_disk_wrote_tha
     let (id, slow) = created(&house, &client).await;
     let session = ann.initialize("2025-11-25", json!({})).await;
     let before = session.get(&id).await;
-    house.shim.delay(2000, 0);
+    house.shim.delay(5000, 0);
     ask(&slow).await;
     let asked = client.until(&id, "input_required").await;
     assert_eq!(session.get(&id).await, before, "the disk has not written it");

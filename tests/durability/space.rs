@@ -42,7 +42,7 @@ async fn round(house: &House, serving: &Serving, number: usize) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_space_of_expired_tasks_is_used_again_and_they_stay_gone() {
-    let house = House::with_ttl(TTL, "2s").await;
+    let house = House::with_ttl(TTL, "6s").await;
     let serving = house.serve().await;
     let mut sizes = Vec::new();
     for number in 0..3 {

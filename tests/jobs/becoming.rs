@@ -65,7 +65,8 @@ async fn a_server_that_does_not_stream_has_jobs_too() {
 #[tokio::test]
 async fn the_words_tell_the_title_of_the_tool_and_how_far_the_call_is() {
     let tools = json!([{ "name": "slow", "title": "Export all", "inputSchema": { "type": "object" } }]);
-    let house = House::of(Options { answers: Answers::Sse, tools, ..Options::default() }, SOON).await;
+    let options = Options { answers: Answers::Sse, tools, ..Options::default() };
+    let house = House::of(options, r#"tasks.job_after = "2s""#).await;
     house.host.ask("tools/list", json!({})).await;
     let calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = house.upstream.held("slow").await.sse();
@@ -95,7 +96,8 @@ async fn the_words_of_a_tool_can_be_replaced() {
     "#;
     let house = House::open(toml).await;
     let (_slow, job) = house.job().await;
-    assert!(job.words.starts_with("Brewing slow (slow), 1 second. Next: call"), "{}", job.words);
+    let (said, _) = job.words.split_once(". Next: call").unwrap();
+    assert!(said.starts_with("Brewing slow (slow), ") && said.contains(" second"), "{}", job.words);
     assert_eq!(text(&wait(&house.host, &job, 0.0).await), format!("Still brewing {}.", job.id));
 }
 
@@ -153,9 +155,9 @@ async fn a_job_has_run_since_its_call_however_late_it_got_its_turn() {
     tokio::time::sleep(Duration::from_millis(1600)).await;
     first.result(r#"{"content":[]}"#).await;
     let job = Job::in_words(&calling.last().await["result"]);
-    assert!(job.words.contains("it has run for 2 seconds") || job.words.contains("it has run for 3"), "{}", job.words);
+    assert!(!job.words.contains("it has run for 1 second,"), "{}", job.words);
     let still = text(&wait(&house.host, &job, 0.0).await);
-    assert!(still.contains("running after 2 seconds") || still.contains("running after 3 seconds"), "{still}");
+    assert!(!still.contains("running after 1 second,"), "{still}");
     second.result(r#"{"content":[]}"#).await;
 }
 
@@ -191,7 +193,7 @@ async fn a_late_cancellation_of_the_call_does_not_cancel_the_job() {
 
 #[tokio::test]
 async fn a_call_that_its_host_has_cancelled_becomes_no_job() {
-    let house = House::open(r#"tasks.job_after = "500ms""#).await;
+    let house = House::open(r#"tasks.job_after = "2s""#).await;
     let id = 77;
     let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "slow" } });
     let cancelling = async {

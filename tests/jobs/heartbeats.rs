@@ -91,7 +91,7 @@ async fn a_call_without_a_token_or_of_another_tool_gets_none() {
 
 #[tokio::test]
 async fn heartbeats_go_on_until_the_call_becomes_a_job() {
-    let house = House::open("tasks.heartbeat = \"40ms\"\ntasks.job_after = \"200ms\"").await;
+    let house = House::open("tasks.heartbeat = \"40ms\"\ntasks.job_after = \"2s\"").await;
     let mut calling = silent_call(&house);
     let slow = house.upstream.held("slow").await.sse();
     beat(&mut calling).await;

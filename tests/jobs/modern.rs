@@ -9,8 +9,12 @@ use crate::{
 };
 
 async fn house(toml: &str) -> (Upstream, Gate) {
+    house_of(&format!("{SOON}\n{toml}")).await
+}
+
+async fn house_of(toml: &str) -> (Upstream, Gate) {
     let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, &format!("{SOON}\n{toml}")).await;
+    let gate = Gate::with(&upstream, toml).await;
     (upstream, gate)
 }
 
@@ -147,7 +151,7 @@ async fn a_request_that_cannot_be_asked_is_told_in_words_what_its_job_waits_for(
 
 #[tokio::test]
 async fn a_question_before_the_job_is_asked_as_ever_and_its_retry_may_become_a_job() {
-    let (upstream, gate) = house("").await;
+    let (upstream, gate) = house_of("tasks.job_after = \"2s\"").await;
     let host = Modern::able(&gate.url, json!({ "elicitation": {} }));
     host.call("echo").await;
     let calling = tokio::spawn({
@@ -169,8 +173,7 @@ async fn a_question_before_the_job_is_asked_as_ever_and_its_retry_may_become_a_j
 
 #[tokio::test]
 async fn a_silent_call_with_a_progress_token_has_heartbeats_and_a_wait_too() {
-    let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, "tasks.heartbeat = \"40ms\"\ntasks.job_after = \"300ms\"").await;
+    let (upstream, gate) = house_of("tasks.heartbeat = \"40ms\"\ntasks.job_after = \"3s\"").await;
     let host = Modern::plain(&gate.url);
     let mut calling = host.stream("tools/call", json!({ "name": "slow", "_meta": { "progressToken": "t" } }));
     let slow = upstream.held("slow").await.sse();

@@ -10,8 +10,12 @@ use crate::{
 };
 
 async fn house(toml: &str) -> House {
+    house_of(&format!("{SOON}\n{toml}")).await
+}
+
+async fn house_of(toml: &str) -> House {
     let able = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
-    House::with(Upstream::sse().await, &format!("{SOON}\n{toml}"), able).await
+    House::with(Upstream::sse().await, toml, able).await
 }
 
 async fn asks(slow: &Sse, id: &str, method: &str) {
@@ -38,7 +42,7 @@ async fn answer_to(house: &House, id: &str) -> Value {
 
 #[tokio::test]
 async fn a_question_before_the_job_goes_to_the_client_as_ever_and_is_answered_after_it() {
-    let house = house("").await;
+    let house = house_of("tasks.job_after = \"2s\"").await;
     let mut calling = house.host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let slow = house.upstream.held("slow").await.sse();
     asks(&slow, "q", "elicitation/create").await;

@@ -125,7 +125,7 @@ async fn a_call_for_whose_task_there_is_no_room_keeps_its_turn_while_it_runs() {
 #[tokio::test]
 async fn what_modern_clients_hold_is_in_the_metrics_while_they_hold_it() {
     let upstream = Upstream::sse().await;
-    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"1s\"\n").await;
+    let gate = Gate::with(&upstream, "[server]\nadmin = \"127.0.0.1:0\"\n[tasks]\ninput_timeout = \"5s\"\n").await;
     let client = Modern::able(&gate.url, json!({ "elicitation": {} }));
     let (_slow, asked) = asked(&upstream, &client, &["q"]).await;
     assert_eq!(asked["resultType"], "input_required");

@@ -26,12 +26,12 @@ async fn opening(toml: &str) -> (Upstream, Gate, Modern) {
 const AGREED: &str =
     r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"server","version":"1"}}"#;
 
-/// Has a client call, and its session open only after the second in which a call is no task for want of one.
-async fn opening_late(upstream: &Upstream, client: &Modern) -> JoinHandle<Value> {
+/// Has a client call, and its session open only after so long.
+async fn opening_after(delay: Duration, upstream: &Upstream, client: &Modern) -> JoinHandle<Value> {
     let client = client.clone();
     let calling = tokio::spawn(async move { client.call("slow").await });
     let initialize = upstream.held("initialize").await;
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(delay).await;
     initialize.result(AGREED);
     calling
 }
@@ -58,7 +58,7 @@ async fn a_call_for_which_no_session_opens_in_time_is_a_task_that_runs_in_the_on
 async fn a_call_that_may_become_no_task_goes_on_when_its_session_is_open() {
     let toml = "[upstream.tools.echo]\ntask_after = \"0s\"\n[upstream.tools.slow]\ntask_after = \"300ms\"\n[rate]\ncreations = \"1/h\"\n";
     let (upstream, _gate, client) = opening(toml).await;
-    let calling = opening_late(&upstream, &client).await;
+    let calling = opening_after(Duration::from_millis(1500), &upstream, &client).await;
     upstream.held("slow").await.result(r#"{"content":[]}"#);
     assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
 }
@@ -95,9 +95,9 @@ async fn what_a_call_whose_client_leaves_has_begun_to_open_is_given_up() {
 
 #[tokio::test]
 async fn the_timeout_of_a_call_begins_when_it_is_sent() {
-    let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntimeout = \"6s\"\ntask_after = \"2s\"\n").await;
+    let (upstream, _gate, client) = opening("[upstream.tools.slow]\ntimeout = \"6s\"\ntask_after = \"5s\"\n").await;
     let begun = Instant::now();
-    let calling = opening_late(&upstream, &client).await;
+    let calling = opening_after(Duration::from_secs(4), &upstream, &client).await;
     let slow = upstream.held("slow").await;
     let task = soon(calling).await.unwrap();
     assert_eq!(task["resultType"], "task", "{task}");

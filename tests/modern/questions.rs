@@ -9,6 +9,9 @@ use crate::{
     kit::{Gate, Sse, Upstream, soon},
 };
 
+/// On a busy machine a question may take longer to come than the second after which a call is a task.
+const NO_TASK: &str = "[tasks]\ntask_after = \"10m\"\n";
+
 fn able() -> Value {
     json!({ "elicitation": {}, "sampling": {}, "roots": {}, "extensions": { TASKS: {} } })
 }
@@ -45,7 +48,7 @@ fn retry(result: &Value, answers: &Value) -> Value {
 
 #[tokio::test]
 async fn a_question_is_answered_by_a_retry_that_goes_on_with_the_very_call_that_asked() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     let (slow, result, key) = asked(&upstream, &client).await;
     assert_eq!(result["resultType"], "input_required");
     assert_eq!(result["inputRequests"][&key]["method"], "elicitation/create");
@@ -65,7 +68,7 @@ async fn a_question_is_answered_by_a_retry_that_goes_on_with_the_very_call_that_
 
 #[tokio::test]
 async fn an_answer_that_the_server_does_not_take_as_it_has_forgotten_the_session_ends_the_call() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     let (_slow, result, key) = asked(&upstream, &client).await;
     upstream.forget_sessions();
     client.call("echo").await;
@@ -77,7 +80,7 @@ async fn an_answer_that_the_server_does_not_take_as_it_has_forgotten_the_session
 
 #[tokio::test]
 async fn questions_that_come_together_are_asked_together_and_those_that_are_not_answered_again() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     let calling = tokio::spawn({
         let client = client.clone();
         async move { client.call("slow").await }
@@ -106,7 +109,7 @@ async fn questions_that_come_together_are_asked_together_and_those_that_are_not_
 
 #[tokio::test]
 async fn an_answer_that_is_no_result_of_its_question_is_32602_and_the_question_stays_open() {
-    let (upstream, gate, client) = house("").await;
+    let (upstream, gate, client) = house(NO_TASK).await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let retried = retry(&result, &json!({ &key: { "action": "yes!" } }));
     let (_, code, message) = client.refusal("tools/call", retried).await;
@@ -169,7 +172,7 @@ async fn a_client_is_asked_to_elicit_to_sample_and_for_roots_and_nothing_else() 
 
 #[tokio::test]
 async fn a_request_state_is_good_once_and_for_its_own_request_alone() {
-    let (upstream, gate, client) = house("").await;
+    let (upstream, gate, client) = house(NO_TASK).await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let answers = json!({ key: { "action": "accept", "content": {} } });
     let good = retry(&result, &answers);
@@ -245,10 +248,10 @@ async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or
 
 #[tokio::test]
 async fn a_result_that_came_while_its_client_was_asked_is_there_after_the_timeout_of_the_call() {
-    let (upstream, _gate, client) = house("[tasks]\ntimeout = \"1s\"\n").await;
+    let (upstream, _gate, client) = house("[tasks]\ntimeout = \"4s\"\n").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     slow.result(r#"{"content":[{"type":"text","text":"paid"}]}"#).await;
-    tokio::time::sleep(Duration::from_millis(1200)).await;
+    tokio::time::sleep(Duration::from_millis(4200)).await;
     let retry = client.result("tools/call", retry(&result, &json!({ key: { "action": "accept" } }))).await;
     assert_eq!(retry["content"][0]["text"], "paid");
 }
@@ -283,7 +286,7 @@ async fn a_question_of_a_task_stands_at_the_task_and_is_answered_there() {
 
 #[tokio::test]
 async fn a_call_that_asked_becomes_a_task_only_after_its_client_has_answered() {
-    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"500ms\"\n").await;
+    let (upstream, _gate, client) = house("[tasks]\ntask_after = \"3s\"\n").await;
     client.call("echo").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     assert_eq!(result["resultType"], "input_required");
@@ -327,7 +330,7 @@ async fn a_call_that_goes_on_after_a_question_that_it_could_not_ask_fails_with_i
 
 #[tokio::test]
 async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_what_it_does_not_declare() {
-    let (upstream, gate, client) = house("[tasks]\ntask_after = \"500ms\"\n").await;
+    let (upstream, gate, client) = house("[tasks]\ntask_after = \"3s\"\n").await;
     client.call("echo").await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let plain = Modern::able(&gate.url, json!({ "elicitation": {} }));
@@ -349,7 +352,7 @@ async fn a_retry_without_the_extension_is_never_answered_with_a_task_nor_asked_w
 
 #[tokio::test]
 async fn a_question_that_is_withdrawn_at_once_is_not_asked() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     let calling = tokio::spawn({
         let client = client.clone();
         async move { client.call("slow").await }
@@ -368,7 +371,7 @@ async fn a_question_that_is_withdrawn_at_once_is_not_asked() {
 
 #[tokio::test]
 async fn no_client_is_asked_in_the_course_of_a_request_that_has_no_retry() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     upstream.hold("tools/list");
     let listing = tokio::spawn(async move { client.result("tools/list", json!({})).await });
     let list = upstream.held("tools/list").await.sse();
@@ -381,7 +384,7 @@ async fn no_client_is_asked_in_the_course_of_a_request_that_has_no_retry() {
 
 #[tokio::test]
 async fn a_retry_with_a_progress_token_that_no_notification_may_have_is_refused_and_can_be_made_again() {
-    let (upstream, _gate, client) = house("").await;
+    let (upstream, _gate, client) = house(NO_TASK).await;
     let (slow, result, key) = asked(&upstream, &client).await;
     let retry = retry(&result, &json!({ key: { "action": "accept", "content": {} } }));
     for token in [json!({ "a": 1 }), json!("t".repeat(5000))] {

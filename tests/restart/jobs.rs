@@ -120,7 +120,7 @@ async fn a_job_of_a_client_without_sessions_is_there_while_its_server_is_not() {
 /// A server that has a tool of one of our names.
 const LISTS: &str = r#"
     *'"method":"tools/list"'*) reply "$id" '{"tools":[{"name":"list_jobs","inputSchema":{"type":"object"}}]}' ;;
-    *'"name":"slow"'*) sleep 0.3; text "$id" done ;;"#;
+    *'"name":"slow"'*) while [ -d "$dir" ] && [ ! -e "$dir/go" ]; do sleep 0.02; done; text "$id" done ;;"#;
 
 #[tokio::test]
 async fn a_session_whose_server_was_a_process_tells_of_its_jobs_by_the_names_that_they_had() {
@@ -131,6 +131,7 @@ async fn a_session_whose_server_was_a_process_tells_of_its_jobs_by_the_names_tha
     host.ask("tools/list", json!({})).await;
     let calling = host.stream("tools/call", json!({ "name": "slow", "arguments": {} }));
     let job = job_in(&calling.last().await["result"]);
+    children.touch("go");
     let waits = json!({ "name": "taskgate_wait_for_job", "arguments": { "job_ids": [job] } });
     let done = host.response("tools/call", waits.clone()).await;
     assert_eq!(text_in(&done["result"]), "done");

@@ -28,7 +28,7 @@ use std::fs;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use kit::{Binary, Client, Finished};
+use kit::{Binary, Client, Finished, Port};
 
 /// Has what waits for the next batch be on the disk: a task is acknowledged when its batch is.
 async fn written(client: &Client) {
@@ -40,6 +40,7 @@ async fn written(client: &Client) {
 struct House {
     folder: TempDir,
     running: Option<Binary>,
+    port: Port,
     /// The endpoint, the same after each start.
     url: String,
     env: Vec<(String, String)>,
@@ -55,9 +56,9 @@ impl House {
     async fn configured(config: &str, env: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let mut house = Self { folder, running: None, url: String::new(), env };
+        let mut house = Self { folder, running: None, port: Port::free(), url: String::new(), env };
         house.configure(config);
-        house.start("127.0.0.1:0").await;
+        house.start_again().await;
         house
     }
 
@@ -66,20 +67,16 @@ impl House {
         fs::write(self.folder.path().join("config.toml"), config).unwrap();
     }
 
-    async fn start(&mut self, listen: &str) {
+    /// Starts taskgate, each time at the same address.
+    async fn start_again(&mut self) {
         let [config, store] = ["config.toml", "store.db"].map(|file| self.folder.path().join(file));
         let (config, store) = (config.to_str().unwrap(), store.to_str().unwrap());
-        let args = ["serve", "--config", config, "--listen", listen, "--store", store, "--log", "debug"];
+        let listen = self.port.address();
+        let args = ["serve", "--config", config, "--listen", &listen, "--store", store, "--log", "debug"];
         let env: Vec<_> = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         let running = Binary::start(&args, &env);
         self.url = running.url().await;
         self.running = Some(running);
-    }
-
-    /// Starts taskgate again, at the same address.
-    async fn start_again(&mut self) {
-        let authority = self.url.trim_start_matches("http://").split('/').next().unwrap().to_owned();
-        self.start(&authority).await;
     }
 
     /// Sends a signal, and waits for the end.

@@ -61,7 +61,7 @@ async fn a_stop_waits_until_the_server_hears_of_a_call_that_its_client_has_just_
     let _held = upstream.held("slow").await;
     assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
     house.end(Signal::TERM).await;
-    assert_eq!(upstream.count("notifications/cancelled"), 1);
+    upstream.wait_for_message("notifications/cancelled").await;
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn a_drain_that_ends_as_the_last_call_is_cancelled_waits_until_the_server_
     running.logged_after("draining").await;
     assert_eq!(status_of(&client.cancel(&id).await), "cancelled");
     running.end().await;
-    assert_eq!(upstream.count("notifications/cancelled"), 1);
+    upstream.wait_for_message("notifications/cancelled").await;
 }
 
 #[tokio::test]

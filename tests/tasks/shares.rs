@@ -185,7 +185,7 @@ async fn a_queued_call_gets_no_turn_while_the_results_of_its_owner_use_up_their_
 
 #[tokio::test]
 async fn a_call_that_waits_too_long_for_room_for_results_fails_and_names_the_limit() {
-    let limits = "[tasks]\nmax_running = 1\nmax_result_bytes = 1000\ntimeout = \"300ms\"\nttl = \"1h\"";
+    let limits = "[tasks]\nmax_running = 1\nmax_result_bytes = 1000\ntimeout = \"3s\"\nttl = \"1h\"";
     let (upstream, _gate, [ann, bob]) = two(limits).await;
     ann.create_id("slow").await;
     let waiting = bob.create("slow", json!({ "ttl": 1 })).await["taskId"].as_str().unwrap().to_owned();
@@ -193,7 +193,7 @@ async fn a_call_that_waits_too_long_for_room_for_results_fails_and_names_the_lim
     upstream.held("slow").await.result(&result);
     let failed = bob.until(&waiting, "failed").await;
     let message = failed["statusMessage"].as_str().unwrap();
-    for part in ["limit reached: the task waited for its turn for 300ms; ", "tasks.max_result_bytes = 1000 bytes"] {
+    for part in ["limit reached: the task waited for its turn for 3s; ", "tasks.max_result_bytes = 1000 bytes"] {
         assert!(message.contains(part), "no {part} in {message}");
     }
     assert_eq!(upstream.count("slow"), 1);

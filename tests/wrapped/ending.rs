@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::kit::{Binary, Children, Script, Upstream, Wrapped};
+use crate::kit::{Binary, Children, Script, Upstream, Wrapped, eventually};
 
 fn args(children: &Children) -> Vec<&str> {
     [&["--"], &children.command()[..]].concat()
@@ -153,7 +153,8 @@ async fn a_server_that_dies_before_it_has_answered_initialize_ends_taskgate_with
 
 #[tokio::test]
 async fn a_server_has_time_to_save_after_the_end_of_stdin_before_it_gets_sigterm() {
-    let script = Script { setup: "trap 'note SIGTERM; exit 9' TERM", tools: "", after: "sleep 1; note saved; exit 7" };
+    let script =
+        Script { setup: "trap 'note SIGTERM; exit 9' TERM", tools: "", after: "sleep 0.8; note saved; exit 7" };
     let children = Children::new(script);
     let mut client = Wrapped::connect(&args(&children)).await;
     let child = children.only().await;
@@ -181,18 +182,22 @@ async fn a_sigterm_after_the_end_of_stdin_takes_no_time_from_a_server_that_saves
 
 #[tokio::test]
 async fn at_the_end_of_stdin_taskgate_does_not_wait_for_a_cancelled_call() {
-    let children = Children::new(Script { after: "note 'end of stdin'", ..Script::default() });
-    let mut client = Wrapped::connect(&args(&children)).await;
-    let id = client.ask("tools/call", json!({ "name": "hold" })).await;
-    let child = children.only().await;
-    child.line(r#""hold""#).await;
-    let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
-    client.write(&cancelled.to_string()).await;
-    child.line("notifications/cancelled").await;
-    let since = std::time::Instant::now();
-    client.close();
-    child.line("end of stdin").await;
-    // taskgate waits half a second for a call that was not cancelled.
-    assert!(since.elapsed() < std::time::Duration::from_millis(450), "{:?}", since.elapsed());
-    assert_eq!(client.end().await.0, Some(0));
+    let quickly = async || {
+        let children = Children::new(Script { after: "note 'end of stdin'", ..Script::default() });
+        let mut client = Wrapped::connect(&args(&children)).await;
+        let id = client.ask("tools/call", json!({ "name": "hold" })).await;
+        let child = children.only().await;
+        child.line(r#""hold""#).await;
+        let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
+        client.write(&cancelled.to_string()).await;
+        child.line("notifications/cancelled").await;
+        let since = std::time::Instant::now();
+        client.close();
+        child.line("end of stdin").await;
+        // taskgate waits half a second for a call that was not cancelled. A busy machine may take as long for less.
+        let took = since.elapsed();
+        assert_eq!(client.end().await.0, Some(0));
+        (took < std::time::Duration::from_millis(450)).then_some(())
+    };
+    eventually(quickly).await;
 }
