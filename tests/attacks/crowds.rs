@@ -41,8 +41,8 @@ async fn outside(upstream: &Upstream, server: &str) -> (Binary, tempfile::NamedT
     (taskgate, config, url)
 }
 
-/// Makes the calls of a client that behaves, one after the other; returns the median time of a call, and the third
-/// longest, as this machine may stall one or two.
+/// Makes the calls of a client that behaves, one after the other; returns the median time of a call, and the
+/// longest. Of many calls the two longest do not count: the machine itself may stall.
 async fn behaves(client: &Client, calls: usize) -> (Duration, Duration) {
     let mut times = Vec::new();
     for _ in 0..calls {
@@ -51,7 +51,8 @@ async fn behaves(client: &Client, calls: usize) -> (Duration, Duration) {
         times.push(begun.elapsed());
     }
     times.sort_unstable();
-    (times[calls / 2], times[calls - 3])
+    let stalled = if calls > 10 { 2 } else { 0 };
+    (times[calls / 2], times[calls - 1 - stalled])
 }
 
 /// Opens the crowd: silent ones, and ones that stop in the middle of the head and of the body.
@@ -85,11 +86,11 @@ async fn newcomer(url: &str) -> (Duration, Duration) {
     panic!("kept out ten times")
 }
 
-fn undisturbed((calm, _): (Duration, Duration), (median, long): (Duration, Duration)) {
+fn undisturbed((calm, _): (Duration, Duration), (median, longest): (Duration, Duration)) {
     // Other tests share this machine's processors, so only the order of magnitude counts: a disturbed call waits for
     // seconds, until a half-open connection is closed.
     assert!(median < calm * 10 + Duration::from_millis(250), "{median:?} after {calm:?}");
-    assert!(long < Duration::from_secs(2), "{long:?} after {calm:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?} after {calm:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

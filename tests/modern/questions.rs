@@ -236,7 +236,7 @@ async fn an_error_that_sends_the_user_to_pages_asks_for_them_and_the_retry_is_a_
 async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or_the_timeout_of_its_tool() {
     for (limit, name) in [("input_timeout = \"100ms\"", "within input_timeout"), ("timeout = \"2s\"", "within timeout")]
     {
-        let (upstream, _gate, client) = house(&format!("[tasks]\n{limit}\n")).await;
+        let (upstream, _gate, client) = house(&format!("{NO_TASK}{limit}\n")).await;
         let (_slow, result, key) = asked(&upstream, &client).await;
         let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
         assert!(answer.json()["error"]["message"].as_str().unwrap().contains(name), "{answer:?}");
@@ -248,7 +248,7 @@ async fn a_client_that_never_comes_back_gives_the_call_up_after_input_timeout_or
 
 #[tokio::test]
 async fn a_result_that_came_while_its_client_was_asked_is_there_after_the_timeout_of_the_call() {
-    let (upstream, _gate, client) = house("[tasks]\ntimeout = \"4s\"\n").await;
+    let (upstream, _gate, client) = house(&format!("{NO_TASK}timeout = \"4s\"\n")).await;
     let (slow, result, key) = asked(&upstream, &client).await;
     slow.result(r#"{"content":[{"type":"text","text":"paid"}]}"#).await;
     tokio::time::sleep(Duration::from_millis(4200)).await;
