@@ -1,5 +1,7 @@
 //! Ports to listen on more than once.
 
+use std::net::SocketAddr;
+
 use tokio::net::TcpSocket;
 
 /// A port of this machine on which a process can listen, end, and listen again: no other test gets it meanwhile.
@@ -8,10 +10,15 @@ pub(crate) struct Port(TcpSocket);
 impl Port {
     /// Takes a free one.
     pub(crate) fn free() -> Self {
+        Self::at(([127, 0, 0, 1], 0).into())
+    }
+
+    /// Takes the one of this address, on which nobody listens.
+    pub(crate) fn at(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         // Who listens on it sets this too.
         socket.set_reuseaddr(true).unwrap();
-        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        socket.bind(address).unwrap();
         Self(socket)
     }
 

@@ -17,13 +17,14 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
-    net::{TcpListener, TcpSocket},
+    net::TcpListener,
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    Port,
     held::{Body, Held, Sse, broken, frame, whole},
     modern,
     seen::{Seen, is},
@@ -80,7 +81,7 @@ pub(crate) struct Upstream {
     address: SocketAddr,
     running: Mutex<Option<(CancellationToken, JoinHandle<()>)>>,
     /// Has the port while nothing listens.
-    kept: Mutex<Option<TcpSocket>>,
+    kept: Mutex<Option<Port>>,
 }
 
 struct Shared {
@@ -149,10 +150,7 @@ impl Upstream {
         let (token, serving) = self.running.lock().take().expect("it runs");
         token.cancel();
         soon(serving).await.unwrap();
-        let kept = TcpSocket::new_v4().unwrap();
-        kept.set_reuseaddr(true).unwrap();
-        kept.bind(self.address).unwrap();
-        *self.kept.lock() = Some(kept);
+        *self.kept.lock() = Some(Port::at(self.address));
     }
 
     /// Listens on the same port again, and still knows its sessions.
