@@ -21,13 +21,10 @@ use clap::CommandFactory;
 use taskgate::{
     app::{App, Wrapper, WrapperEnd},
     config::Config,
-    gate::http::Workers,
+    gate::http::{Workers, worker_runtime},
 };
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
-use tokio::{
-    runtime,
-    signal::unix::{Signal, SignalKind, signal},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use cli::{Cli, Command, ConfigError, Serve, Stdio};
@@ -114,7 +111,7 @@ fn say(text: &str) {
 }
 
 fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
-    match runtime::Builder::new_current_thread().enable_all().build() {
+    match worker_runtime() {
         Ok(runtime) => {
             runtime.spawn(give_memory_back());
             let code = runtime.block_on(work);

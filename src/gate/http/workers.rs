@@ -13,9 +13,28 @@ use std::{
 
 use tokio::{
     net::TcpStream,
-    runtime::{Builder, Handle},
+    runtime::{Builder, Handle, Runtime},
     task::AbortHandle,
 };
+
+/// How many events of its connections an idle worker takes at once.
+const EVENTS: usize = 64;
+/// How many it takes at once, every 61 polls of its tasks, while it has others to run: fewer than it can finish until
+/// then, since an event wakes several. Where thousands of calls end together, an answer is so sent before the next is
+/// read.
+const EVENTS_WHILE_BUSY: usize = 8;
+
+/// Builds the runtime of a worker, which has the thread that blocks on it.
+///
+/// # Errors
+/// If the system gives no file descriptor.
+pub fn worker_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .max_io_events_per_tick(EVENTS)
+        .max_io_events_per_busy_tick(EVENTS_WHILE_BUSY)
+        .build()
+}
 
 /// The runtimes that serve connections.
 #[derive(Debug)]
@@ -84,7 +103,7 @@ impl Workers {
 
 impl Worker {
     fn start() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let runtime = worker_runtime()?;
         let handle = runtime.handle().clone();
         thread::Builder::new().name("worker".to_owned()).spawn(move || runtime.block_on(pending::<()>()))?;
         Ok(Self { runtime: handle, connections: Arc::default() })
@@ -98,9 +117,20 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::Write as _,
+        os::unix::net::UnixStream,
+        sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
     use tokio::{
         net::TcpListener,
-        sync::mpsc::{self, Sender},
+        sync::{
+            Semaphore,
+            mpsc::{self, Sender},
+            oneshot,
+        },
+        task::JoinSet,
     };
 
     use super::*;
@@ -135,5 +165,44 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(next().await.0, one);
+    }
+
+    #[test]
+    fn an_answer_is_sent_before_many_more_are_read() {
+        let ready = Arc::new(Semaphore::new(0));
+        let [unanswered, most] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
+        worker_runtime().expect("descriptors").block_on(async {
+            let (mut servers, mut calls) = (Vec::new(), JoinSet::new());
+            for _ in 0..EVENTS * 4 {
+                let (server, ours) = UnixStream::pair().expect("descriptors");
+                servers.push(server);
+                ours.set_nonblocking(true).expect("it can");
+                let ours = tokio::net::UnixStream::from_std(ours).expect("a runtime");
+                let (ended, end) = oneshot::channel();
+                let (ready, most, read) = (Arc::clone(&ready), Arc::clone(&most), Arc::clone(&unanswered));
+                calls.spawn(async move {
+                    ready.add_permits(1);
+                    ours.readable().await.expect("it is open");
+                    most.fetch_max(read.fetch_add(1, Relaxed) + 1, Relaxed);
+                    ended.send(()).expect("the answer waits");
+                });
+                let answered = Arc::clone(&unanswered);
+                calls.spawn(async move {
+                    end.await.expect("it is read");
+                    answered.fetch_sub(1, Relaxed);
+                });
+            }
+            let all = u32::try_from(servers.len()).expect("few");
+            ready.acquire_many(all).await.expect("it is open").forget();
+            // All servers answer at once, since the worker reads nothing until then.
+            for server in &mut servers {
+                server.write_all(b"x").expect("it is open");
+            }
+            while let Some(call) = calls.join_next().await {
+                call.expect("no panic");
+            }
+        });
+        assert_eq!(unanswered.load(Relaxed), 0);
+        assert!(most.load(Relaxed) <= EVENTS * 2, "{most:?} were read before they were answered");
     }
 }
