@@ -21,7 +21,7 @@ use clap::CommandFactory;
 use taskgate::{
     app::{App, Wrapper, WrapperEnd},
     config::Config,
-    gate::http::{Workers, worker_runtime},
+    gate::http::Workers,
 };
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -111,7 +111,7 @@ fn say(text: &str) {
 }
 
 fn in_runtime(log: &Log, work: impl Future<Output = ExitCode>) -> ExitCode {
-    match worker_runtime() {
+    match Workers::runtime() {
         Ok(runtime) => {
             runtime.spawn(give_memory_back());
             let code = runtime.block_on(work);

@@ -36,7 +36,7 @@ pub use listener::{Listener, serve};
 pub use protected::ResourceMetadata;
 pub use starting::while_starting;
 pub use tls::Tls;
-pub use workers::{Workers, worker_runtime};
+pub use workers::Workers;
 
 use body::Body;
 
