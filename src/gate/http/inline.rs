@@ -64,8 +64,9 @@ impl<F: Future> Future for Inline<F> {
         let this = &mut *self;
         this.inner.task.register(cx.waker());
         for _ in 0..MOST_POLLS {
-            // Release: pairs with the acquire of a waker that finds POLLING here.
-            this.inner.state.store(POLLING, Ordering::Release);
+            // Release: pairs with the acquire of a waker that finds POLLING here. Acquire: one that has found AGAIN since
+            // then is replaced here, and what it did before is seen by this poll.
+            this.inner.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(output) = this.future.as_mut().poll(&mut Context::from_waker(&this.waker)) {
                 return Poll::Ready(output);
             }
@@ -76,10 +77,10 @@ impl<F: Future> Future for Inline<F> {
                 return Poll::Pending;
             }
         }
-        // Release: as above.
-        this.inner.state.store(IDLE, Ordering::Release);
-        // Has the task woken, but only after the worker has looked at its sockets: as the only task with work it would
-        // have all the polls until then.
+        // Both as above.
+        this.inner.state.swap(IDLE, Ordering::AcqRel);
+        // Has tokio wake the task after its next look at the sockets. Woken at once, the only task with work would be
+        // polled again and again until then.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
         Poll::Pending
     }

@@ -22,7 +22,7 @@ const EVENTS: usize = 64;
 /// How many of its tasks a busy worker polls before it takes events again.
 const POLLS_WHILE_BUSY: u32 = 64;
 /// How many events it takes then. The end of a call wakes two tasks, that of the call and that of the client's
-/// connection: so many ends are dealt with before the next are taken.
+/// connection, hence 32 for 64 polls.
 const EVENTS_WHILE_BUSY: usize = 32;
 
 /// The runtimes that serve connections.
@@ -175,7 +175,7 @@ mod tests {
         let [unanswered, most] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
         Workers::runtime().expect("descriptors").block_on(async {
             let (mut servers, mut calls) = (Vec::new(), JoinSet::new());
-            for _ in 0..EVENTS * 4 {
+            for _ in 0..EVENTS * 3 {
                 let (server, ours) = UnixStream::pair().expect("descriptors");
                 servers.push(server);
                 ours.set_nonblocking(true).expect("it can");
