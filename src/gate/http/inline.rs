@@ -64,8 +64,8 @@ impl<F: Future> Future for Inline<F> {
         let this = &mut *self;
         this.inner.task.register(cx.waker());
         for _ in 0..MOST_POLLS {
-            // Release: pairs with the acquire of a waker that finds POLLING here. Acquire: one that has found AGAIN since
-            // then is replaced here, and what it did before is seen by this poll.
+            // Release: pairs with the acquire of a waker that finds POLLING here. Acquire: this poll sees what a waker did
+            // before it stored the AGAIN that is replaced here.
             this.inner.state.swap(POLLING, Ordering::AcqRel);
             if let Poll::Ready(output) = this.future.as_mut().poll(&mut Context::from_waker(&this.waker)) {
                 return Poll::Ready(output);
