@@ -205,7 +205,8 @@ impl Ways {
     /// Removes the pieces of a result from the file, soon.
     pub(super) fn remove_pieces(&self, task: Option<TaskId>, number: u64) {
         let key = LaterKey { kind: "result", row: number.into(), task };
-        self.disk.later(key, Later::new(move |connection| rows::remove_result(connection, number)));
+        let seals = Arc::clone(&self.seals);
+        self.disk.later(key, Later::new(move |connection| rows::remove_result(connection, &seals, number)));
     }
 
     /// Removes a task from the file, soon. Its result goes with it: a task without one would be damage.
@@ -214,9 +215,10 @@ impl Ways {
         // A removal without a result must not replace one with a result.
         let kind = if number.is_some() { "task with result" } else { "task" };
         let key = LaterKey { kind, row: place.into(), task: Some(task) };
+        let seals = Arc::clone(&self.seals);
         let remove = move |connection: &Connection| {
             rows::remove(connection, place)?;
-            number.map_or(Ok(()), |number| rows::remove_result(connection, number))
+            number.map_or(Ok(()), |number| rows::remove_result(connection, &seals, number))
         };
         self.disk.later(key, Later::new(remove));
     }

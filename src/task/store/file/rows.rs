@@ -135,10 +135,17 @@ pub(super) fn put_chunk(connection: &Connection, seals: &Seals, number: u64, chu
     connection.prepare_cached(put)?.execute((key.cast_signed(), blob)).map(drop)
 }
 
-/// Removes the pieces of a result.
-pub(super) fn remove_result(connection: &Connection, number: u64) -> Sql<()> {
-    let (first, last) = (chunk_key(number, 0).cast_signed(), chunk_key(number, u16::MAX).cast_signed());
-    connection.prepare_cached("DELETE FROM chunks WHERE id BETWEEN ?1 AND ?2")?.execute((first, last)).map(drop)
+/// Removes the pieces of a result, if each can be read: SQLite frees what a damaged pointer leads to without a look, and
+/// that may be the rows of others.
+pub(super) fn remove_result(connection: &Connection, seals: &Seals, number: u64) -> Sql<()> {
+    let keys = (chunk_key(number, 0).cast_signed(), chunk_key(number, u16::MAX).cast_signed());
+    let mut pieces = connection.prepare_cached("SELECT id, data FROM chunks WHERE id BETWEEN ?1 AND ?2")?;
+    let mut pieces = pieces.query(keys)?;
+    while let Some(piece) = pieces.next()? {
+        let (key, blob) = (piece.get::<_, i64>(0)?.cast_unsigned(), piece.get_ref(1)?.as_blob()?);
+        with_place("chunks", key, "data", |at| seals.open(at, blob))?;
+    }
+    connection.prepare_cached("DELETE FROM chunks WHERE id BETWEEN ?1 AND ?2")?.execute(keys).map(drop)
 }
 
 /// Returns the result of the task at a place.

@@ -1,12 +1,16 @@
 //! Tests of numbers and rows that no store has written: each gets a named error, and never a panic or a start without
 //! end.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use tempfile::TempDir;
 
 use crate::{
     disk::{Disk, rusqlite},
+    identity::Owner,
     task::{
         Change, Clock, Task,
         state::tests::{at, owner, result, task},
@@ -273,4 +277,49 @@ async fn a_check_finds_each_number_for_which_no_start_takes_the_file() {
         let start = FileStore::open(disk, ROOM, 1 << 30, Clock::starting_at(0), Arc::default()).await;
         start.map(drop).expect_err(change);
     }
+}
+
+/// Adds a task of `owner` that has ended with a result of so many bytes of one kind, which is more than a page has.
+async fn add_large(store: &FileStore, owner: &Owner, byte: u8) -> Task {
+    let task = task(owner);
+    store.insert(task.clone(), None).await.expect("available").expect("room");
+    let change = result(vec![byte; 5000]);
+    let next = task.after(&change, at(2000)).expect("not ended");
+    assert_eq!(store.replace(next.clone(), change.end().cloned(), CallChange::Keep).await, Ok(true));
+    next
+}
+
+/// Has the result of the bytes `from` go on where that of the bytes `to` does.
+fn mislead(path: &Path, from: u8, to: u8) {
+    let mut bytes = std::fs::read(path).expect("there");
+    // A page that a row goes on in begins with the number of the next one, and here there is none.
+    let rest = |of: u8| {
+        let is_rest = |page: &[u8]| page.starts_with(&[0, 0, 0, 0, of, of]);
+        let at = bytes.chunks(PAGE).position(is_rest).expect("it needs a second page");
+        u32::try_from(at + 1).expect("small").to_be_bytes()
+    };
+    let (right, wrong) = ([[from].as_slice(), &rest(from)].concat(), rest(to));
+    let rows = bytes.chunks_mut(PAGE).find(|page| page[0] == ROWS && page.windows(5).any(|part| part == right));
+    let rows = rows.expect("a page has its row");
+    let at = rows.windows(5).position(|part| part == right).expect("just found");
+    rows[at + 1..at + 5].copy_from_slice(&wrong);
+    std::fs::write(path, bytes).expect("room");
+}
+
+#[tokio::test]
+async fn a_damaged_result_goes_without_the_rows_of_others_that_its_damage_leads_to() {
+    let (folder, other) = (folder(), Owner::principal("/mcp".into(), "bob".into()));
+    let first = store(&folder).await;
+    let (damaged, whole) = (add_large(&first, &owner(), b'a').await, add_large(&first, &other, b'b').await);
+    mislead(&closed(&folder, first), b'a', b'b');
+    let again = store(&folder).await;
+    assert_eq!(again.remove_all(&owner()).await, Ok(vec![damaged.id]));
+    // What comes next would be written where the other result stands, if that were free.
+    for byte in [b'c', b'd'] {
+        add_large(&again, &other, byte).await;
+    }
+    assert!(!again.disk.close(), "the damaged one stays");
+    drop(again);
+    let end = store(&folder).await.end(&other, whole.id).await.expect("whole").expect("there");
+    assert!(end.raw().is_some_and(|raw| **raw == [b'b'; 5000]));
 }

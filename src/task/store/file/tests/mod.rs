@@ -202,7 +202,8 @@ async fn pieces_of_a_result_whose_end_was_never_written_are_removed() {
     assert_eq!(setup.end(task.id).await, Some(End::Cancelled));
     setup.rows("chunks", 0).await;
     // A process that ended in between leaves some.
-    let put = |connection: &rusqlite::Connection| connection.execute("INSERT INTO chunks VALUES (5 << 16, x'00')", ());
+    let seals = Arc::clone(&setup.store.ways.seals);
+    let put = move |connection: &rusqlite::Connection| super::rows::put_chunk(connection, &seals, 5, 0, b"{}");
     setup.store.disk.write(put).await.expect("available");
     let setup = setup.again().await;
     setup.rows("chunks", 0).await;
