@@ -32,6 +32,8 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
         return Err(OpenError::of_copy(path, target, damages.join("; ")));
     }
     let made = |error: String| OpenError::of_copy(path, target, error);
+    // SQLite would read a name such as "file:copy" as a URI.
+    let target = &std::path::absolute(target).map_err(|error| made(error.to_string()))?;
     let part = beside(target, ".partial");
     let part_text = part.to_str().ok_or_else(|| made("its path is not UTF-8 text".to_owned()))?;
     is_free(target, &part).map_err(made)?;
@@ -45,7 +47,7 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
         }
         made(error.to_string())
     })?;
-    let folder = std::path::absolute(target).and_then(|target| target.parent().map_or(Ok(()), sync));
+    let folder = target.parent().map_or(Ok(()), sync);
     folder.map_err(|error| {
         let target = target.display();
         wrong(format!(
