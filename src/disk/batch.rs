@@ -365,9 +365,9 @@ impl Batches {
         std::mem::take(&mut self.damages)
     }
 
-    /// Returns the bytes of the file and its log that are in use.
+    /// Returns the bytes of the file that are in use, also those that only the log has so far.
     pub(super) fn used_bytes(&self) -> u64 {
-        self.space.used_pages() * self.page + self.log_bytes()
+        self.space.used_pages() * self.page
     }
 
     /// Returns the bytes of the file.

@@ -213,7 +213,7 @@ impl Disk {
         self.0.writer.is_available()
     }
 
-    /// Returns the bytes of the file and its log that are in use.
+    /// Returns the bytes of the file that are in use.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.0.writer.used_bytes()

@@ -48,7 +48,7 @@ struct Shared {
     wake: Condvar,
     /// Whether the last batch could be written.
     available: AtomicBool,
-    /// Bytes of the file and its log that are in use.
+    /// Bytes of the file that are in use.
     used: AtomicU64,
     /// Notified when these have become fewer.
     freed: Notify,

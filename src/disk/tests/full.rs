@@ -139,3 +139,20 @@ async fn at_a_stop_what_makes_room_is_written_behind_much_that_finds_none() {
     assert_eq!(left, Ok(rows - 5));
     closed(disk);
 }
+
+#[tokio::test]
+async fn a_long_log_takes_no_room_of_the_file() {
+    let folder = Folder::new();
+    let (disk, _) = Disk::open(&folder.options(None, &[]), &Arc::default()).expect("new");
+    put(&disk, 0, LARGE).await.expect("room");
+    let used = disk.used_bytes();
+    // The log cannot be brought into the file before its reader has ended.
+    let reader = Connection::open(folder.path()).expect("there");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM chunks").expect("readable");
+    for _ in 0..100 {
+        disk.write(|rows| rows.execute("UPDATE chunks SET data = randomblob(length(data))", ())).await.expect("room");
+    }
+    let log = std::fs::metadata(crate::disk::beside::beside(&folder.path(), "-wal")).expect("there").len();
+    assert!(log > 100 * LARGE.cast_unsigned(), "{log} bytes");
+    assert_eq!(disk.used_bytes(), used);
+}
