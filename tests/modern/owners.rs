@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Children, Gate, Script, Upstream},
+    kit::{Children, Client, Gate, Script, Upstream},
 };
 
 const USERS: &str =
@@ -126,4 +126,36 @@ async fn with_sessions_by_request_no_two_calls_have_one_and_each_ends() {
         (upstream.seen().iter().filter(|seen| seen.method == http::Method::DELETE).count() == 3).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_question_of_a_task_of_a_client_without_sessions_is_asked_of_no_other_client_of_its_owner() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, USERS).await;
+    let other = Client::new(&gate.url).with("x-user", "ann");
+    let other = other.initialize("2025-11-25", json!({ "roots": {} })).await;
+    let mut stream = other.get_stream().await;
+    let client = Modern { capabilities: json!({ "roots": {}, "extensions": { TASKS: {} } }), ..user(&gate, "ann") };
+    let task = client.call("slow").await;
+    let id = task["taskId"].as_str().unwrap();
+    let slow = upstream.held("slow").await.sse();
+    let roots = json!({ "jsonrpc": "2.0", "id": "q1", "method": "roots/list" });
+    slow.event(&roots.to_string()).await;
+    let asked = client.until(id, "input_required").await;
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    // Its stream tells that there are tasks, and when one of its own has ended nothing else has come.
+    let own = other.create_id("slow").await;
+    let its = upstream.held("slow").await;
+    its.result(r#"{"content":[]}"#);
+    loop {
+        let told = stream.message().await;
+        assert_eq!(told["method"], "notifications/tasks/status");
+        if told["params"]["taskId"] == own {
+            break;
+        }
+    }
+    let answers = json!({ key: { "roots": [{ "uri": "file:///mine" }] } });
+    client.result("tasks/update", json!({ "taskId": id, "inputResponses": answers })).await;
+    let answer = upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
+    assert_eq!(answer.json()["result"]["roots"][0]["uri"], "file:///mine");
 }

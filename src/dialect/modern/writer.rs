@@ -32,4 +32,9 @@ impl TaskWriter for Polled {
     fn refusal(&self, request: &Message) -> Option<RpcError> {
         check_question(&request.method_name(), request.params()).err()
     }
+
+    /// "fulfilled via `tasks/update`": another client of its owner would answer in the place of the one that called.
+    fn pushes_questions(&self) -> bool {
+        false
+    }
 }
