@@ -51,6 +51,7 @@ mod tests {
         assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#));
         assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol\/protocolVersion":"DRAFT-2027"}}"#));
         assert!(!modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#));
+        assert!(modern("ping", r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":5}}"#), "it is no name");
         assert!(
             modern("ping", r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{}}}"#),
             "it lacks a revision"

@@ -101,12 +101,12 @@ pub fn may_matter(params: &str) -> bool {
     may_have(params, KEYS.each_ref())
 }
 
-/// Returns whether a `_meta` is of the modern generation. It names a revision without sessions, or it names no revision
-/// and has another member that only modern requests have.
+/// Returns whether a `_meta` is of the modern generation. It names a revision without sessions, or something that is no
+/// name of a revision, or it names none and has another member that only modern requests have.
 #[must_use]
 pub fn is_modern_meta(meta: &Members<'_>) -> bool {
     match meta.get(MODERN) {
-        Some(_) => meta.text(MODERN).is_some_and(|version| Version::parse(&version).is_none()),
+        Some(_) => meta.text(MODERN).is_none_or(|version| Version::parse(&version).is_none()),
         None => CLIENT.iter().any(|member| meta.get(member).is_some()),
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use crate::{
-    client::Modern,
-    kit::{Gate, Options, Upstream, soon},
+    client::{LOG_LEVEL, Modern},
+    kit::{Answers, Gate, Options, Seen, Upstream, soon},
 };
 
 #[tokio::test]
@@ -235,4 +235,34 @@ async fn a_method_that_the_server_does_not_know_is_404() {
         upstream.held("slow").await.error(r#"{"code":-32601,"message":"Unknown"}"#);
         assert_eq!(soon(calling).await.unwrap(), (call_status, -32601, "Unknown".to_owned()));
     }
+}
+
+#[tokio::test]
+async fn a_server_that_logs_is_told_the_level_of_a_retry_before_its_answers() {
+    let capabilities = json!({ "tools": {}, "logging": {} });
+    let upstream = Upstream::start(Options { answers: Answers::Sse, capabilities, ..Options::default() }).await;
+    let gate = Gate::with(&upstream, "[tasks]\ntask_after = \"10m\"\n").await;
+    let client = Modern::able(&gate.url, json!({ "roots": {} }));
+    let ask = async {
+        let slow = upstream.held("slow").await.sse();
+        slow.event(r#"{"jsonrpc":"2.0","id":"q1","method":"roots/list"}"#).await;
+        slow
+    };
+    let (asked, slow) = tokio::join!(client.call("slow"), ask);
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let retry = json!({
+        "name": "slow", "arguments": {}, "requestState": asked["requestState"], "inputResponses": { key: { "roots": [] } },
+        "_meta": { LOG_LEVEL: "debug" },
+    });
+    let go_on = async {
+        let told = upstream.held("logging/setLevel").await;
+        assert_eq!(told.seen.json()["params"], json!({ "level": "debug" }));
+        let is_answer = |seen: &Seen| seen.rpc().is_empty() && seen.json()["id"] == "q1";
+        assert!(!upstream.seen().iter().any(is_answer), "the level comes first");
+        told.result("{}");
+        upstream.wait_for(is_answer).await;
+        slow.result(r#"{"content":[]}"#).await;
+    };
+    let (result, ()) = tokio::join!(client.result("tools/call", retry), go_on);
+    assert_eq!(result["resultType"], "complete");
 }

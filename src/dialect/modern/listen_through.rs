@@ -1,9 +1,10 @@
 //! `subscriptions/listen` to a server that is modern itself: it goes up, and what the server tells comes back under the
 //! client's id. taskgate tells of its own tasks in between.
 
-use std::{borrow::Cow, collections::HashSet, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, pin::pin, sync::Arc};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::sleep;
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
@@ -11,6 +12,7 @@ use super::{
     onward::{Sent, Whose, call_options},
     passing::{looks_legacy, status_of},
     pieces::{PieceWriter, pieces},
+    run::SILENCE,
     subscriptions::Open,
     translate::is_unknown_method,
     watched::{Watched, next, tell},
@@ -94,7 +96,7 @@ impl Subscription {
     async fn run(mut self, watched: Vec<Watched>) {
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();
         let modern = Arc::clone(&self.modern);
-        let mut acknowledged = false;
+        let (mut acknowledged, mut silence) = (false, pin!(sleep(SILENCE)));
         let goes_on = loop {
             let run = !watched.is_empty();
             tokio::select! {
@@ -107,6 +109,7 @@ impl Subscription {
                     watched.extend(tell(&self.to, task, news).await.map(next));
                 }
                 () = modern.ends(run) => break true,
+                () = &mut silence, if !acknowledged && !silence.is_elapsed() => self.to.begin(),
                 told = told(&mut self.call) => match told {
                     Told::Message(message) => self.tell(message, &mut acknowledged).await,
                     // The process stops, and has closed the link as well.

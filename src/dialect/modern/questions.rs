@@ -70,6 +70,9 @@ impl Run {
                 self.adopt_at = Instant::now() + adoptable.after();
             }
             self.heartbeat = heartbeat_of(&self.request, &self.call);
+            if let Some(level) = self.request.meta.log_level {
+                Box::pin(self.lease.log_from(level, &self.request.headers)).await;
+            }
             self.answer(retry.answers).await;
             if self.questions.is_empty() {
                 return None;

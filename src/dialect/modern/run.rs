@@ -41,7 +41,7 @@ const EARLIER_PROCESS: &str = "the call that params.requestState names has ended
 /// How long a call that has asked waits for further questions, so that the client gets them together.
 const GATHERS: Duration = Duration::from_millis(25);
 /// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
-const SILENCE: Duration = Duration::from_secs(5);
+pub(super) const SILENCE: Duration = Duration::from_secs(5);
 /// Longer than any process lives.
 const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 

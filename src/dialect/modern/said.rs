@@ -72,9 +72,8 @@ impl Run {
                 self.questions.retain(|question| question.request.id() != Some(&theirs));
             }
             ServerEvent::Changes if !self.passes() => self.session().push(message),
-            ServerEvent::Says | ServerEvent::Changes if self.hears(&message) => {
-                self.to.notify(message);
-            }
+            ServerEvent::Says if self.hears(&message) => self.to.notify(message),
+            // What a client of a modern server has subscribed to comes on the stream of its subscription.
             ServerEvent::Progress { .. } | ServerEvent::Says | ServerEvent::Changes => {}
             ServerEvent::Nothing => self.modern.observer.emit(events::MessageUnreadable),
         }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::{
     client::{Modern, TASKS},
-    kit::{Gate, Options, Sse, Upstream},
+    kit::{Gate, Options, Sse, Upstream, soon},
     limits::shows,
 };
 
@@ -295,4 +295,17 @@ async fn a_subscription_that_goes_on_in_a_session_lets_go_of_the_link_and_tells_
     assert_eq!(stream.message().await["params"]["status"], "completed");
     assert_eq!(legacy.count("subscriptions/listen"), 1, "the server was known as a modern one");
     shows(&gate, &["pooled_sessions 1".to_owned()]).await;
+}
+
+#[tokio::test]
+async fn a_subscription_that_the_server_does_not_acknowledge_begins_all_the_same() {
+    let upstream = Upstream::modern(json!({ "tools": { "listChanged": true } })).await;
+    let gate = Gate::before(&upstream).await;
+    let wanted = json!({ "notifications": { "toolsListChanged": true } });
+    let listening = Modern::plain(&gate.url);
+    let mut stream = listening.stream("subscriptions/listen", wanted);
+    let theirs = upstream.held("subscriptions/listen").await.sse();
+    assert_eq!(soon(stream.head()).await.0, 200);
+    notify(&theirs, "notifications/subscriptions/acknowledged", json!({ "notifications": {} })).await;
+    assert_eq!(stream.message().await["method"], "notifications/subscriptions/acknowledged");
 }

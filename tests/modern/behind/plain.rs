@@ -91,7 +91,7 @@ async fn progress_and_log_messages_come_on_the_stream_of_the_request_under_the_c
 }
 
 #[tokio::test]
-async fn a_log_message_reaches_no_request_that_names_no_level_or_a_more_severe_one() {
+async fn no_request_gets_log_messages_below_the_level_that_it_names_nor_changes_of_lists() {
     let upstream = Upstream::modern(json!({ "tools": {}, "logging": {} })).await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
@@ -102,6 +102,8 @@ async fn a_log_message_reaches_no_request_that_names_no_level_or_a_more_severe_o
         for level in [json!("debug"), json!("warning"), json!("loud"), json!(7)] {
             slow.notify("notifications/message", json!({ "level": level, "data": "x" })).await;
         }
+        // Nor does a change that nobody has subscribed to.
+        slow.notify("notifications/tools/list_changed", json!({})).await;
         slow.notify("notifications/com.example/own", json!({})).await;
         assert_eq!(stream.message().await["method"], "notifications/com.example/own", "the server is modern");
         slow.result(r#"{"resultType":"complete","content":[]}"#).await;
