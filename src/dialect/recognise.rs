@@ -8,7 +8,7 @@
 use crate::wire::{
     Message, Method,
     object::Needle,
-    params::{is_modern_meta, unambiguous},
+    params::{MODERN, is_modern_meta, unambiguous},
 };
 
 /// The first revision without the `initialize` handshake; it and all later ones are "modern".
@@ -27,6 +27,13 @@ pub fn is_modern(message: &Message) -> bool {
 pub fn are_modern(params: &str) -> bool {
     static PREFIX: Needle = Needle::new("io.modelcontextprotocol");
     PREFIX.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(is_modern_meta))
+}
+
+/// Returns whether a message names a revision in its `_meta`, as only clients without a session have to.
+#[must_use]
+pub fn names_revision(message: &Message) -> bool {
+    let named = |params| unambiguous(params).is_ok_and(|(_, meta)| meta.is_some_and(|meta| meta.get(MODERN).is_some()));
+    message.params().is_some_and(named)
 }
 
 /// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// The `_meta` key by which each request of the modern generation names its revision.
-const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
+pub const MODERN: &str = "io.modelcontextprotocol/protocolVersion";
 /// What a modern request says of its client in `_meta`.
 const CLIENT: [&str; 2] = ["io.modelcontextprotocol/clientInfo", "io.modelcontextprotocol/clientCapabilities"];
 

@@ -23,7 +23,11 @@ pub(super) use output::Outgoing;
 use output::Output;
 
 use crate::{
-    dialect::{modern::Modern, recognise::is_modern, tools::waits_for_jobs},
+    dialect::{
+        modern::Modern,
+        recognise::{is_modern, names_revision},
+        tools::waits_for_jobs,
+    },
     gate::{
         Dispatcher, Lifecycle, Services,
         delivery::{Carrier, Delivery, Whole},
@@ -238,6 +242,12 @@ impl Channel {
         match (message.kind(), message.method()) {
             (Kind::Request, Method::Initialize) => self.open(id, message, headers),
             (Kind::Request, Method::Ping) => self.say(pong(&id)),
+            // It is told which revisions the server has instead.
+            (Kind::Request, _)
+                if self.serves_modern() && self.upstream.pool.is_modern_only() && names_revision(&message) =>
+            {
+                self.take_modern(id, message);
+            }
             (Kind::Request, _) => {
                 let error = RpcError::invalid_request("Invalid request: start with initialize");
                 self.say(error.to_response(Some(&id)));

@@ -12,7 +12,7 @@ use super::{
     sse::Events,
 };
 use crate::{
-    dialect::recognise::is_modern,
+    dialect::recognise::{is_modern, names_revision},
     gate::{
         delivery::{Carrier, Delivery, Whole},
         dispatcher::Accepted,
@@ -37,7 +37,10 @@ impl Endpoint {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         let message = intake.message(&self.bodies).await?;
-        let modern = names_modern_revision(&headers) || is_modern(&message);
+        // A client that names an older revision in `_meta` is told which ones the server has.
+        let of_server =
+            || !headers.contains_key(SESSION_ID) && upstream.pool.is_modern_only() && names_revision(&message);
+        let modern = names_modern_revision(&headers) || is_modern(&message) || of_server();
         if modern && upstream.modern {
             return self.post_modern(upstream, principal, headers, message).await;
         }

@@ -38,7 +38,7 @@ use self::{
     tool_lists::ToolLists,
 };
 use super::{Kept, KnownTools, Server};
-use crate::{config::UpstreamId, flow::Capacity, observe::Observer};
+use crate::{config::UpstreamId, flow::Capacity, observe::Observer, wire::Version};
 
 /// Which calls a session serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +249,12 @@ impl SessionPool {
     #[must_use]
     pub fn versions(&self) -> Option<Arc<[String]>> {
         self.generation.versions()
+    }
+
+    /// Returns whether the server is known to speak no revision with sessions.
+    #[must_use]
+    pub fn is_modern_only(&self) -> bool {
+        self.versions().is_some_and(|versions| versions.iter().all(|version| Version::parse(version).is_none()))
     }
 
     /// Forgets the generation of the server, which has answered as one of the other does, unless the other is known by

@@ -46,6 +46,29 @@ async fn the_refusal_of_a_revision_names_no_older_one_before_the_server_is_known
 }
 
 #[tokio::test]
+async fn an_older_revision_in_meta_is_refused_with_those_of_the_server_where_that_has_no_sessions() {
+    for (upstream, is_refused) in
+        [(Upstream::modern(json!({ "tools": {} })).await, true), (Upstream::json().await, false)]
+    {
+        let gate = Gate::before(&upstream).await;
+        let client = Modern::plain(&gate.url);
+        client.call("echo").await;
+        let meta = json!({ "io.modelcontextprotocol/protocolVersion": "2025-11-25" });
+        let params = client.params(json!({ "_meta": meta }));
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params });
+        let http = client.http.with("mcp-protocol-version", "2025-11-25").with("mcp-method", "tools/list");
+        let answer = http.post(request.to_string()).await;
+        assert_eq!((answer.status.as_u16(), answer.json()["id"].clone()), (400, json!(1)), "{answer:?}");
+        let error = answer.json()["error"].clone();
+        if is_refused {
+            assert_eq!((&error["code"], &error["data"]["supported"]), (&json!(-32022), &json!(["2026-07-28"])));
+        } else {
+            assert!(error["message"].as_str().unwrap().contains("start with initialize"), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_server_of_both_generations_is_modern_for_modern_clients_and_keeps_its_sessions_for_legacy_ones() {
     let upstream = Upstream::start(Options { modern: true, ..Options::default() }).await;
     let gate = Gate::before(&upstream).await;

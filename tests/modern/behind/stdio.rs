@@ -183,9 +183,16 @@ async fn a_client_of_both_generations_goes_on_on_its_channel_where_initialize_is
     for process in children.started() {
         process.gone().await;
     }
-    let params = Modern::plain("").params(json!({ "name": "pid", "arguments": {} }));
-    let answer = client.request("tools/call", params).await;
+    let mut params = Modern::plain("").params(json!({ "name": "pid", "arguments": {} }));
+    let answer = client.request("tools/call", params.clone()).await;
     assert_eq!(answer["result"]["resultType"], "complete", "{answer}");
+    // By now the server is known to have no older one.
+    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2025-11-25");
+    let answer = client.request("tools/call", params).await;
+    assert_eq!(
+        (&answer["error"]["code"], &answer["error"]["data"]["supported"]),
+        (&json!(-32022), &json!(["2026-07-28"]))
+    );
     client.close();
     assert_eq!(client.end().await.0, Some(0));
 }
