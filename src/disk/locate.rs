@@ -13,6 +13,8 @@ use super::{error, schema::APPLICATION};
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
 /// Where the header has [`APPLICATION`].
 const APPLICATION_AT: usize = 68;
+/// Where it has the version of the format that a writer has to know: 1, or 2 with a log.
+const WRITE_VERSION_AT: usize = 18;
 /// The part of the header that is looked at.
 const HEADER: usize = 72;
 /// What to do where the system lets taskgate read or write too little.
@@ -116,6 +118,19 @@ pub(super) fn look(path: &Path, looks: Looks) -> Result<bool, String> {
         _ => Err(format!(
             "it does not begin as a store of taskgate does: it is another file, or its beginning is damaged; {elsewhere}, or \
              restore a backup"
+        )),
+    }
+}
+
+/// Says so if the header of a file has SQLite only read it.
+pub(super) fn is_writable(path: &Path) -> Result<(), String> {
+    let mut header = [0; WRITE_VERSION_AT + 1];
+    File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(|error| said(&error))?;
+    match header[WRITE_VERSION_AT] {
+        1 | 2 => Ok(()),
+        version => Err(format!(
+            "its header is damaged: version {version} of those that write it is unknown; `taskgate store backup FILE NEW` \
+             makes a copy of it that a start takes"
         )),
     }
 }

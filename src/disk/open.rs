@@ -18,7 +18,7 @@ use super::{
     error::{damaged, without_log},
     free_list,
     keys::{self, NoSeals},
-    locate::{Looks, NEEDS, has_one_name, look, place, said},
+    locate::{Looks, NEEDS, has_one_name, is_writable, look, place, said},
     mark::{self, Mark, NotLocked, Noted},
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
@@ -101,6 +101,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
     let commits = log.map_err(|why| wrong(damaged(&why)))?;
     is_long_enough(&path).map_err(wrong)?;
+    is_writable(&path).map_err(wrong)?;
     let free = free_list::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
     free.map_err(|why| wrong(damaged(&why)))?;
     companions::make_private(&path);

@@ -10,7 +10,7 @@ use super::{
     companions,
     error::{is_damage, without_log},
     keys::{self, NoSeals},
-    locate::{Looks, look, said},
+    locate::{Looks, is_writable, look, said},
     mark,
     open::{no_seals, state},
     schema::{self, FORMAT},
@@ -40,6 +40,7 @@ impl Rescue {
     pub fn open(path: &Path, keys: &[String]) -> Result<Self, OpenError> {
         let wrong = |why: String| OpenError::new(path, why);
         let (connection, mut damages) = read_only(path).map_err(wrong)?;
+        damages.extend(is_writable(path).err());
         let seals = keys::unlock_to_read(&connection, keys, |what| damages.push(what));
         let seals = seals.map_err(|why| wrong(no_seals_to_read(&why)))?;
         let mut newer = None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 
 use super::{Disk, Folder, closed, put, session};
-use crate::disk::{Later, LaterKey, Rescue, SessionWrites};
+use crate::disk::{Later, LaterKey, Rescue, SessionWrites, backup};
 
 /// The bytes of a page.
 const PAGE: usize = 4096;
@@ -100,4 +100,20 @@ async fn an_operation_that_meets_damage_fails_and_no_other_of_its_batch() {
     assert!(disk.is_available() && observer.open_metrics().contains("taskgate_disk_damages_total 1"));
     closed(disk);
     assert_eq!(found(&folder), before, "nothing else was damaged");
+}
+
+#[tokio::test]
+async fn a_header_that_lets_nobody_write_is_damage_and_a_copy_is_whole() {
+    let (folder, saved) = (Folder::new(), Folder::new());
+    let disk = folder.open(None);
+    put(&disk, 0..1).await;
+    closed(disk);
+    folder.change("", |bytes| bytes[18] ^= 4);
+    assert!(folder.refused().contains("its header is damaged"));
+    let damages = found(&folder);
+    assert!(damages.len() == 1 && damages[0].contains("its header is damaged"), "{damages:?}");
+    backup(&folder.path(), &saved.path()).expect("readable");
+    let disk = saved.open(None);
+    assert_eq!(disk.load_sessions().await.expect("whole"), [session(0)]);
+    closed(disk);
 }
