@@ -12,7 +12,7 @@ use super::values::{one_of, size};
 
 /// The least length of a key, in bytes. A shorter one can be guessed from the file.
 const MIN_KEY: usize = 32;
-/// The least that `max_store_bytes` can be: an empty file and its log.
+/// The least that `max_store_bytes` can be: room for the ends of a few large results.
 const MIN_BYTES: usize = 16 << 20;
 /// The name of the file in the folder for state.
 const FILE: &str = "taskgate.db";

@@ -14,7 +14,12 @@ use rustix::{
     io::Errno,
 };
 
-use super::{OpenError, beside::beside, open::use_log, rescue::read_only};
+use super::{
+    OpenError,
+    beside::beside,
+    open::use_log,
+    rescue::{ReadOnly, read_only},
+};
 
 /// What SQLite would take for a part of a copy.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
@@ -27,7 +32,7 @@ const EXISTS: &str = "it exists, and nothing is overwritten";
 /// Says why there is no copy.
 pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     let wrong = |why: String| OpenError::new(path, why);
-    let (source, damages) = read_only(path).map_err(wrong)?;
+    let ReadOnly { connection: source, damages, .. } = read_only(path).map_err(wrong)?;
     if !damages.is_empty() {
         return Err(OpenError::of_copy(path, target, damages.join("; ")));
     }

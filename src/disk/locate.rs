@@ -13,7 +13,7 @@ use super::{error, schema::APPLICATION};
 const SQLITE: &[u8; 16] = b"SQLite format 3\0";
 /// Where the header has [`APPLICATION`].
 const APPLICATION_AT: usize = 68;
-/// Where it has the version of the format that a writer has to know: 1, or 2 with a log.
+/// Where it has the version of the format that a writer has to know: 2 at most.
 const WRITE_VERSION_AT: usize = 18;
 /// The part of the header that is looked at.
 const HEADER: usize = 72;
@@ -127,9 +127,9 @@ pub(super) fn is_writable(path: &Path) -> Result<(), String> {
     let mut header = [0; WRITE_VERSION_AT + 1];
     File::open(path).and_then(|mut file| file.read_exact(&mut header)).map_err(|error| said(&error))?;
     match header[WRITE_VERSION_AT] {
-        1 | 2 => Ok(()),
+        0..=2 => Ok(()),
         version => Err(format!(
-            "its header is damaged: version {version} of those that write it is unknown; `taskgate store backup FILE NEW` \
+            "its header is damaged: version {version} has SQLite only read it; `taskgate store backup FILE NEW` \
              makes a copy of it that a start takes"
         )),
     }

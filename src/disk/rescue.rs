@@ -39,8 +39,8 @@ impl Rescue {
     /// [`OpenError`] if not even the beginning can be read.
     pub fn open(path: &Path, keys: &[String]) -> Result<Self, OpenError> {
         let wrong = |why: String| OpenError::new(path, why);
-        let (connection, mut damages) = read_only(path).map_err(wrong)?;
-        damages.extend(is_writable(path).err());
+        let ReadOnly { connection, mut damages, unwritable } = read_only(path).map_err(wrong)?;
+        damages.extend(unwritable);
         let seals = keys::unlock_to_read(&connection, keys, |what| damages.push(what));
         let seals = seals.map_err(|why| wrong(no_seals_to_read(&why)))?;
         let mut newer = None;
@@ -99,8 +99,17 @@ impl Rescue {
     }
 }
 
-/// Opens a file to read it, and says what of its commits is missing.
-pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String> {
+/// A file that SQLite has open to read it.
+pub(super) struct ReadOnly {
+    pub connection: Connection,
+    /// What of its commits is missing.
+    pub damages: Vec<String>,
+    /// Why a start could not write it, which a copy ends.
+    pub unwritable: Option<String>,
+}
+
+/// Opens a file to read it.
+pub(super) fn read_only(path: &Path) -> Result<ReadOnly, String> {
     if !look(path, Looks::Reader)? {
         return Err("there is no such file".to_owned());
     }
@@ -115,13 +124,15 @@ pub(super) fn read_only(path: &Path) -> Result<(Connection, Vec<String>), String
         let log = wal::check(&beside(path, "-wal"));
         damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
     }
+    // Before SQLite opens the file: closing a second descriptor would drop its locks.
+    let unwritable = is_writable(path).err();
     let connection = connect(path).map_err(|error| unreadable(&error))?;
     match state(&connection) {
         Ok(state) => damages.extend(mark::lost(path, noted, state.batch)),
         // Tasks can be read without it.
         Err(error) => damages.push(format!("its last batch cannot be read: {error}")),
     }
-    Ok((connection, damages))
+    Ok(ReadOnly { connection, damages, unwritable })
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {

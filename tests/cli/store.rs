@@ -1,6 +1,6 @@
 //! `taskgate store`, and a store that the command line names.
 
-use std::{fs, path::PathBuf};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
 use super::{USAGE, kit::Binary};
 
@@ -196,4 +196,16 @@ async fn a_copy_that_sqlite_has_made_is_no_damage_and_store_backup_makes_one_tha
     assert_eq!(Binary::run(&["store", "check", &usable], &[]).await.code, Some(0));
     let taskgate = Binary::start(&[&serve[..], &[usable.as_str()]].concat(), &[]);
     taskgate.url().await;
+}
+
+#[test]
+fn a_copy_gets_a_name_that_sqlite_would_read_as_a_uri_and_is_private() {
+    let (folder, file) = fixture("store-format-4.db");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_taskgate"));
+    command.args(["store", "backup"]).arg(file).arg("file:copy.db").current_dir(folder.path());
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let copy = folder.path().join("file:copy.db");
+    assert!(fs::read(&copy).unwrap().starts_with(b"SQLite format 3"));
+    assert_eq!(fs::metadata(copy).unwrap().permissions().mode() & 0o777, 0o600);
 }

@@ -1,6 +1,6 @@
 //! A copy of the file is whole or has no name, and nothing of anybody else is overwritten for it.
 
-use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, path::Path, thread};
+use std::{collections::BTreeSet, fs, os::unix::fs::PermissionsExt as _, thread};
 
 use rusqlite::Connection;
 
@@ -47,16 +47,4 @@ fn what_stands_at_a_name_that_a_copy_needs_stays_and_is_named() {
         assert_eq!(fs::read(left).expect("there"), b"of another");
         assert_eq!(fs::read_dir(saved.0.path()).expect("there").count(), 1);
     }
-}
-
-#[test]
-fn a_name_that_sqlite_would_read_as_a_uri_is_a_name() {
-    let folder = Folder::new();
-    closed(folder.open(None));
-    let target = Path::new("file:copy-of-a-test");
-    backup(&folder.path(), target).expect("room");
-    let (copy, metadata) = (fs::read(target), fs::metadata(target));
-    fs::remove_file(target).expect("there");
-    assert!(copy.expect("there").starts_with(b"SQLite format 3"));
-    assert_eq!(metadata.expect("there").permissions().mode() & 0o777, 0o600);
 }

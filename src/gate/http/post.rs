@@ -25,6 +25,13 @@ use crate::{
     wire::{Kind, Message, Method},
 };
 
+/// Returns whether a request without a session names an older revision in `_meta` to a server that has none of them. Its
+/// client is told those of the server.
+fn lacks_revision(upstream: &Upstream, headers: &HeaderMap, message: &Message) -> bool {
+    let needs_one = message.kind() == Kind::Request && !matches!(message.method(), Method::Initialize | Method::Ping);
+    needs_one && !headers.contains_key(SESSION_ID) && upstream.pool.is_modern_only() && names_revision(message)
+}
+
 impl Endpoint {
     /// Takes one message of a client.
     pub(super) async fn post(
@@ -37,10 +44,8 @@ impl Endpoint {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         let message = intake.message(&self.bodies).await?;
-        // A client that names an older revision in `_meta` is told which ones the server has.
-        let of_server =
-            || !headers.contains_key(SESSION_ID) && upstream.pool.is_modern_only() && names_revision(&message);
-        let modern = names_modern_revision(&headers) || is_modern(&message) || of_server();
+        let modern =
+            names_modern_revision(&headers) || is_modern(&message) || lacks_revision(upstream, &headers, &message);
         if modern && upstream.modern {
             return self.post_modern(upstream, principal, headers, message).await;
         }
