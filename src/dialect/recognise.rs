@@ -5,10 +5,13 @@
 //! speaks ([`is_modern_meta`]). In the header an unknown name may also be a mistake of a client with sessions,
 //! so it is modern only if it is a date from the first modern revision on.
 
-use crate::wire::{
-    Message, Method,
-    object::Needle,
-    params::{MODERN, is_modern_meta, unambiguous},
+use crate::{
+    upstream::Upstream,
+    wire::{
+        Kind, Message, Method,
+        object::Needle,
+        params::{MODERN, is_modern_meta, unambiguous},
+    },
 };
 
 /// The first revision without the `initialize` handshake; it and all later ones are "modern".
@@ -29,11 +32,13 @@ pub fn are_modern(params: &str) -> bool {
     PREFIX.is_in(params) && unambiguous(params).is_ok_and(|(_, meta)| meta.as_ref().is_some_and(is_modern_meta))
 }
 
-/// Returns whether a message names a revision in its `_meta`, as only clients without a session have to.
+/// Returns whether a request without a session names an older revision in `_meta` to a server that has none of them. Its
+/// client is told those of the server, and not to begin with `initialize`.
 #[must_use]
-pub fn names_revision(message: &Message) -> bool {
+pub fn lacks_revision(upstream: &Upstream, message: &Message) -> bool {
+    let needs_one = message.kind() == Kind::Request && !matches!(message.method(), Method::Initialize | Method::Ping);
     let named = |params| unambiguous(params).is_ok_and(|(_, meta)| meta.is_some_and(|meta| meta.get(MODERN).is_some()));
-    message.params().is_some_and(named)
+    needs_one && upstream.pool.is_modern_only() && message.params().is_some_and(named)
 }
 
 /// Returns whether a `MCP-Protocol-Version` that taskgate does not speak looks like a revision of the modern

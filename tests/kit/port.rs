@@ -13,7 +13,7 @@ impl Port {
         Self::at(([127, 0, 0, 1], 0).into())
     }
 
-    /// Takes the port of `address`. Nobody may listen on it now.
+    /// Takes the port of `address`, which must be free.
     pub(crate) fn at(address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         // Who listens on it sets this too.

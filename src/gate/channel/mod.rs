@@ -25,7 +25,7 @@ use output::Output;
 use crate::{
     dialect::{
         modern::Modern,
-        recognise::{is_modern, names_revision},
+        recognise::{is_modern, lacks_revision},
         tools::waits_for_jobs,
     },
     gate::{
@@ -242,10 +242,7 @@ impl Channel {
         match (message.kind(), message.method()) {
             (Kind::Request, Method::Initialize) => self.open(id, message, headers),
             (Kind::Request, Method::Ping) => self.say(pong(&id)),
-            // It is told which revisions the server has instead.
-            (Kind::Request, _)
-                if self.serves_modern() && self.upstream.pool.is_modern_only() && names_revision(&message) =>
-            {
+            (Kind::Request, _) if self.serves_modern() && lacks_revision(&self.upstream, &message) => {
                 self.take_modern(id, message);
             }
             (Kind::Request, _) => {

@@ -12,7 +12,7 @@ use super::{
     sse::Events,
 };
 use crate::{
-    dialect::recognise::{is_modern, names_revision},
+    dialect::recognise::{is_modern, lacks_revision},
     gate::{
         delivery::{Carrier, Delivery, Whole},
         dispatcher::Accepted,
@@ -24,13 +24,6 @@ use crate::{
     upstream::{Failure, Upstream},
     wire::{Kind, Message, Method},
 };
-
-/// Returns whether a request without a session names an older revision in `_meta` to a server that has none of them. Its
-/// client is told those of the server.
-fn lacks_revision(upstream: &Upstream, headers: &HeaderMap, message: &Message) -> bool {
-    let needs_one = message.kind() == Kind::Request && !matches!(message.method(), Method::Initialize | Method::Ping);
-    needs_one && !headers.contains_key(SESSION_ID) && upstream.pool.is_modern_only() && names_revision(message)
-}
 
 impl Endpoint {
     /// Takes one message of a client.
@@ -44,8 +37,9 @@ impl Endpoint {
         is_json(&headers)?;
         accepts_answers(&headers)?;
         let message = intake.message(&self.bodies).await?;
-        let modern =
-            names_modern_revision(&headers) || is_modern(&message) || lacks_revision(upstream, &headers, &message);
+        let modern = names_modern_revision(&headers)
+            || is_modern(&message)
+            || !headers.contains_key(SESSION_ID) && lacks_revision(upstream, &message);
         if modern && upstream.modern {
             return self.post_modern(upstream, principal, headers, message).await;
         }

@@ -102,7 +102,7 @@ async fn no_request_gets_log_messages_below_the_level_that_it_names_nor_changes_
         for level in [json!("debug"), json!("warning"), json!("loud"), json!(7)] {
             slow.notify("notifications/message", json!({ "level": level, "data": "x" })).await;
         }
-        // Nor does a change that nobody has subscribed to.
+        // No client has subscribed to this change.
         slow.notify("notifications/tools/list_changed", json!({})).await;
         slow.notify("notifications/com.example/own", json!({})).await;
         assert_eq!(stream.message().await["method"], "notifications/com.example/own", "the server is modern");
