@@ -16,10 +16,10 @@ use super::{
     beside::beside,
     companions,
     error::{damaged, without_log},
-    free_list,
     keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, is_writable, look, place, said},
     mark::{self, Mark, NotLocked, Noted},
+    page_map,
     schema::{self, APPLICATION, FORMAT},
     time::{FileTime, Seen},
     wal,
@@ -102,8 +102,8 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let commits = log.map_err(|why| wrong(damaged(&why)))?;
     is_long_enough(&path).map_err(wrong)?;
     is_writable(&path).map_err(wrong)?;
-    let free = free_list::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
-    free.map_err(|why| wrong(damaged(&why)))?;
+    let pages = page_map::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
+    pages.map_err(|why| wrong(damaged(&why)))?;
     companions::make_private(&path);
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     // SQLite is content with a file that it can only read.

@@ -5,9 +5,9 @@ mod companions;
 mod copies;
 mod damaged;
 mod first_start;
-mod free_list;
 mod full;
 mod ids;
+mod page_map;
 
 use std::{
     fs,

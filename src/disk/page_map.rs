@@ -1,5 +1,6 @@
-//! Checks the list of the free pages. SQLite takes what stands in it for free without a look, and writes over a page in
-//! use that a damaged place of the list names.
+//! Checks what SQLite believes of pages without a look: the list of the free ones, and the pointer map, which says of
+//! each page what leads to it. SQLite would write over a page in use that a damaged list names, and would free pages of
+//! other rows that a damaged map has a removed row go on in.
 //!
 //! The file is read directly, before SQLite has it open: closing a further descriptor would drop SQLite's locks on it.
 
@@ -14,6 +15,8 @@ use super::{
 const HEADER: usize = 100;
 /// What the pointer map says of a free page: its kind, and that no page leads to it.
 const FREE: [u8; 5] = [2, 0, 0, 0, 0];
+/// The kind of a page in which a row goes on from another such page, whose number follows.
+const GOES_ON: u8 = 4;
 /// SQLite never uses the page that has this byte.
 const LOCKED_BYTE: usize = 0x4000_0000;
 
@@ -30,7 +33,7 @@ struct Pages<'a> {
     count: u32,
 }
 
-/// What is wrong with the list, or that it cannot be read.
+/// What is wrong with the list or the map, or that they cannot be read.
 enum Wrong {
     Damaged(String),
     Unreadable(io::Error),
@@ -45,7 +48,7 @@ impl From<io::Error> for Wrong {
     }
 }
 
-/// Says what is wrong with the free pages of a file whose log has these commits.
+/// Says what is wrong with the list of free pages, or with the pointer map, of a file whose log has these commits.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -71,24 +74,27 @@ fn walk(path: &Path, commits: &Commits) -> Result<(), Wrong> {
     }
     let listed = pages.listed(number(&header, 32), number(&header, 36))?;
     // A file that was made by another program may have no pointer map.
-    if number(&header, 52) == 0 { Ok(()) } else { pages.are_free(&listed) }
+    if number(&header, 52) == 0 { Ok(()) } else { pages.check_map(&listed) }
 }
 
 /// A set of pages.
-struct Listed(Vec<u64>);
+struct Set(Vec<u64>);
 
-impl Listed {
-    /// Adds a page, and returns whether it is new.
-    fn add(&mut self, page: u32) -> bool {
-        let (word, bit) = (page as usize / 64, 1 << (page % 64));
-        let is_new = self.0[word] & bit == 0;
-        self.0[word] |= bit;
-        is_new
+impl Set {
+    /// Returns an empty set, for pages up to `last`.
+    fn up_to(last: u32) -> Self {
+        Self(vec![0; last as usize / 64 + 1])
     }
 
-    fn iter(&self) -> impl Iterator<Item = u32> {
-        let pages = self.0.iter().zip(0_u32..).filter(|(word, _)| **word != 0);
-        pages.flat_map(|(word, at)| (0..64).filter(move |bit| word & 1 << bit != 0).map(move |bit| at * 64 + bit))
+    fn has(&self, page: u32) -> bool {
+        self.0[page as usize / 64] & 1 << (page % 64) != 0
+    }
+
+    /// Adds a page, and returns whether it is new.
+    fn add(&mut self, page: u32) -> bool {
+        let is_new = !self.has(page);
+        self.0[page as usize / 64] |= 1 << (page % 64);
+        is_new
     }
 }
 
@@ -103,8 +109,8 @@ impl Pages<'_> {
     }
 
     /// Returns the pages of the list, which begins with the page `trunk` and has `count` of them.
-    fn listed(&self, mut trunk: u32, count: u32) -> Result<Listed, Wrong> {
-        let mut listed = Listed(vec![0; self.count as usize / 64 + 1]);
+    fn listed(&self, mut trunk: u32, count: u32) -> Result<Set, Wrong> {
+        let mut listed = Set::up_to(self.count);
         let mut found = 0;
         let mut add = |page| {
             if !(3..=self.count).contains(&page) {
@@ -134,18 +140,31 @@ impl Pages<'_> {
         Ok(listed)
     }
 
-    /// Checks that the pointer map has these pages as free ones.
-    fn are_free(&self, listed: &Listed) -> Result<(), Wrong> {
+    /// Checks that the pointer map has the pages of the list as free ones, and no row go on from one page in two.
+    ///
+    /// SQLite asks the map whether a row goes on in the next page of the file, and looks at the row only where it does
+    /// not. A map that says so wrongly has two pages follow one: the page that really follows is in it too.
+    fn check_map(&self, listed: &Set) -> Result<(), Wrong> {
+        let mut followed = Set::up_to(self.count);
         let (mut map, mut read) = (Vec::new(), 0);
-        for page in listed.iter() {
+        for page in 3..=self.count {
             let its_map = self.map_of(page);
             if its_map != read {
                 (map, read) = (self.read(its_map)?, its_map);
             }
             // A page of the map has no entry for itself.
             let entry = page.checked_sub(its_map + 1).map(|entry| entry as usize * FREE.len());
-            if entry.and_then(|entry| map.get(entry..entry + FREE.len())) != Some(&FREE) {
+            let entry = entry.and_then(|at| map.get(at..)).and_then(|entry| entry.first_chunk());
+            if listed.has(page) && entry != Some(&FREE) {
                 return Err(Wrong::Damaged(format!("page {page} is in the list of free pages, and in use")));
+            }
+            let Some([GOES_ON, before @ ..]) = entry else { continue };
+            let before = u32::from_be_bytes(*before);
+            if before > self.count {
+                return Err(Wrong::Damaged(format!("page {before} of {} is in the pointer map", self.count)));
+            }
+            if !followed.add(before) {
+                return Err(Wrong::Damaged(format!("page {before} goes on in two pages by the pointer map")));
             }
         }
         Ok(())

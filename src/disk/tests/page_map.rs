@@ -1,4 +1,5 @@
-//! The free pages of a file: SQLite would write over pages in use that a damaged list names.
+//! The free pages of a file and its pointer map: SQLite would write over pages in use that a damaged list names, and
+//! free pages of others that a damaged map has a row go on in.
 
 use std::fs;
 
@@ -81,5 +82,45 @@ async fn a_list_of_more_pages_than_one_tells_of_is_followed_to_its_end() {
     let bytes = fs::read(folder.path()).expect("there");
     let (trunk, count) = (number(&bytes, 32), number(&bytes, 36));
     assert!(count > 1900 && number(&bytes, at(trunk)) != 0, "{count} free pages");
+    closed(folder.open(None));
+}
+
+/// What the pointer map says of the first page in which a row goes on, and of each further one.
+const FIRST: u8 = 3;
+const FURTHER: u8 = 4;
+
+#[tokio::test]
+async fn a_pointer_map_that_has_a_row_go_on_in_a_page_of_another_one_is_found_before_a_removal_frees_that() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    // Rows with one further page each, of which every second one makes room, first for one large row and then for another.
+    let interleave = "WITH RECURSIVE n (id) AS (VALUES (0) UNION ALL SELECT id + 1 FROM n WHERE id < 80) \
+                      INSERT INTO chunks SELECT id, zeroblob(4500) FROM n; \
+                      DELETE FROM chunks WHERE id % 2 = 0; INSERT INTO chunks VALUES (100, zeroblob(150000)); \
+                      DELETE FROM chunks WHERE id < 100; INSERT INTO chunks VALUES (101, zeroblob(150000))";
+    disk.write(|connection| connection.execute_batch(interleave)).await.expect("room");
+    closed(disk);
+    let whole = fs::read(folder.path()).expect("there");
+    let entry = |page: usize| at(2) + 5 * (page - 3);
+    let goes_on = |page: usize| [FIRST, FURTHER].contains(&whole[entry(page)]);
+    let mut tried = 0;
+    for page in 4..=whole.len() / PAGE {
+        let (before, next) = (page - 1, number(&whole, at(page - 1)));
+        if whole[entry(page)] != FURTHER || !goes_on(before) || next == 0 || next == page {
+            continue;
+        }
+        folder.change("", |bytes| {
+            let before = u32::try_from(before).expect("small");
+            bytes[entry(page) + 1..entry(page) + 5].copy_from_slice(&before.to_be_bytes());
+        });
+        let refused = folder.refused();
+        assert!(
+            refused.contains("it is damaged") && refused.contains("goes on in two pages by the pointer map"),
+            "{page}: {refused}"
+        );
+        fs::write(folder.path(), &whole).expect("room");
+        tried += 1;
+    }
+    assert!(tried > 20, "{tried} pages stand behind one of another row");
     closed(folder.open(None));
 }
