@@ -230,8 +230,7 @@ impl Bench {
     /// Warms both sides up, then gives them rounds by turns. The side that goes first changes, so that a drift favours
     /// neither.
     pub async fn pairs(&self, ours: &mut Side<'_>, other: &mut Side<'_>) -> Result<Vec<(Sample, Sample)>> {
-        ours.round(self.size.round).await?;
-        other.round(self.size.round).await?;
+        ours.warm_up(other, self.size.round).await?;
         let mut pairs = Vec::with_capacity(self.size.rounds);
         for number in 0..self.size.rounds {
             pairs.push(if number % 2 == 0 {
