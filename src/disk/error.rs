@@ -62,6 +62,14 @@ pub(super) fn damaged(why: &str) -> String {
     )
 }
 
+/// Returns what to do about a file in which what SQLite notes of its pages is damaged. Nothing that is read goes by that.
+pub(super) fn damaged_beside_rows(why: &str) -> String {
+    format!(
+        "it is damaged: {why}; no task was changed. If that is all, `taskgate store backup FILE NEW` makes a copy of it \
+         that a start takes, with every task"
+    )
+}
+
 /// Returns what to do about a file that SQLite has written without a log, as `VACUUM INTO` does: a start needs one.
 pub(super) fn without_log(mode: &str) -> String {
     format!(

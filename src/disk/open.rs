@@ -15,7 +15,7 @@ use super::{
     Damaged, OpenError, Seals,
     beside::beside,
     companions,
-    error::{damaged, without_log},
+    error::{damaged, damaged_beside_rows, without_log},
     keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, is_writable, look, place, said},
     mark::{self, Mark, NotLocked, Noted},
@@ -103,7 +103,7 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     is_long_enough(&path).map_err(wrong)?;
     is_writable(&path).map_err(wrong)?;
     let pages = page_map::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
-    pages.map_err(|why| wrong(damaged(&why)))?;
+    pages.map_err(|why| wrong(damaged_beside_rows(&why)))?;
     companions::make_private(&path);
     let connection = connect(&path).map_err(|error| wrong(unreadable(&error)))?;
     // SQLite is content with a file that it can only read.

@@ -13,10 +13,18 @@ use super::{
 
 /// The bytes of the header of the file.
 const HEADER: usize = 100;
-/// What the pointer map says of a free page: its kind, and that no page leads to it.
-const FREE: [u8; 5] = [2, 0, 0, 0, 0];
-/// The kind of a page in which a row goes on from another such page, whose number follows.
-const GOES_ON: u8 = 4;
+/// Bytes that the pointer map has for a page: its kind, and the number of the page that leads to it.
+const ENTRY: usize = 5;
+/// The root of a table, to which no page leads.
+const ROOT: u8 = 1;
+/// A page in the list of free pages.
+const FREE: u8 = 2;
+/// The first page in which a row of a tree goes on.
+const REST: u8 = 3;
+/// A page in which it goes on from another such page.
+const FURTHER_REST: u8 = 4;
+/// A page of a tree to which another one leads.
+const BRANCH: u8 = 5;
 /// SQLite never uses the page that has this byte.
 const LOCKED_BYTE: usize = 0x4000_0000;
 
@@ -68,9 +76,12 @@ fn walk(path: &Path, commits: &Commits) -> Result<(), Wrong> {
     let size = number(&header, 16) >> 16;
     pages.size = if size == 1 { 1 << 16 } else { size as usize };
     pages.usable = pages.size.saturating_sub(header[20].into());
-    pages.count = commits.length.unwrap_or_else(|| number(&header, 28));
     if !pages.size.is_power_of_two() || pages.usable < 480 {
         return Err(Wrong::Damaged("its header has no size of a page".to_owned()));
+    }
+    pages.count = commits.length.unwrap_or_else(|| number(&header, 28));
+    if commits.length.is_none() && u64::from(pages.count) * pages.size as u64 > pages.file.metadata()?.len() {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
     let listed = pages.listed(number(&header, 32), number(&header, 36))?;
     // A file that was made by another program may have no pointer map.
@@ -95,6 +106,13 @@ impl Set {
         let is_new = !self.has(page);
         self.0[page as usize / 64] |= 1 << (page % 64);
         is_new
+    }
+
+    /// Returns the first page that `other`, of the same length, has not.
+    fn first_outside(&self, other: &Self) -> Option<u32> {
+        let outside = self.0.iter().zip(&other.0).map(|(ours, others)| ours & !others);
+        let (word, at) = outside.zip(0..).find(|(word, _)| *word != 0)?;
+        Some(at * 64 + word.trailing_zeros())
     }
 }
 
@@ -140,42 +158,64 @@ impl Pages<'_> {
         Ok(listed)
     }
 
-    /// Checks that the pointer map has the pages of the list as free ones, and no row go on from one page in two.
+    /// Checks that the pointer map fits the list and itself: each page has a kind, the free ones are those of the list,
+    /// what leads to a page is of a kind that can, and no row goes on from one page in two.
     ///
     /// SQLite asks the map whether a row goes on in the next page of the file, and looks at the row only where it does
-    /// not. A map that says so wrongly has two pages follow one: the page that really follows is in it too.
+    /// not. One entry that says so wrongly has two pages follow one: that of the page that really follows is there too.
     fn check_map(&self, listed: &Set) -> Result<(), Wrong> {
-        let mut followed = Set::up_to(self.count);
+        let wrong = |page| Err(Wrong::Damaged(format!("its pointer map is wrong about page {page}")));
+        // Pages of trees, and those in which their rows go on; those that lead to one of a tree or to the first in which a
+        // row goes on, and those from which a row goes on.
+        let [mut trees, mut rests, mut parents, mut followed] = std::array::from_fn(|_| Set::up_to(self.count));
+        trees.add(1);
         let (mut map, mut read) = (Vec::new(), 0);
         for page in 3..=self.count {
             let its_map = self.map_of(page);
             if its_map != read {
                 (map, read) = (self.read(its_map)?, its_map);
             }
-            // A page of the map has no entry for itself.
-            let entry = page.checked_sub(its_map + 1).map(|entry| entry as usize * FREE.len());
-            let entry = entry.and_then(|at| map.get(at..)).and_then(|entry| entry.first_chunk());
-            if listed.has(page) && entry != Some(&FREE) {
+            // The map has no entry for itself, and SQLite none for the page that it never uses.
+            let at = page.checked_sub(its_map + 1).filter(|_| page != self.locked());
+            let entry = at.and_then(|at| map.get(at as usize * ENTRY..)).and_then(|entry| entry.first_chunk::<ENTRY>());
+            if listed.has(page) && entry != Some(&[FREE, 0, 0, 0, 0]) {
                 return Err(Wrong::Damaged(format!("page {page} is in the list of free pages, and in use")));
             }
-            let Some([GOES_ON, before @ ..]) = entry else { continue };
+            let Some([kind, before @ ..]) = entry else { continue };
             let before = u32::from_be_bytes(*before);
             if before > self.count {
-                return Err(Wrong::Damaged(format!("page {before} of {} is in the pointer map", self.count)));
+                return wrong(page);
             }
-            if !followed.add(before) {
-                return Err(Wrong::Damaged(format!("page {before} goes on in two pages by the pointer map")));
+            match *kind {
+                FREE if listed.has(page) => continue,
+                FREE => {
+                    return Err(Wrong::Damaged(format!("page {page} is free, and not in the list of free pages")));
+                }
+                ROOT | BRANCH => trees.add(page),
+                REST | FURTHER_REST => rests.add(page),
+                _ => return wrong(page),
+            };
+            if *kind == FURTHER_REST && !followed.add(before) {
+                return wrong(page);
+            }
+            if [REST, BRANCH].contains(kind) {
+                parents.add(before);
             }
         }
-        Ok(())
+        let astray = parents.first_outside(&trees).or_else(|| followed.first_outside(&rests));
+        astray.map_or(Ok(()), wrong)
     }
 
     /// Returns the page of the pointer map that tells of `page`.
     fn map_of(&self, page: u32) -> u32 {
         // No page is so large that either does not fit.
-        let told_by_one = u32::try_from(self.usable / FREE.len()).unwrap_or(u32::MAX - 1) + 1;
-        let locked = u32::try_from(LOCKED_BYTE / self.size).unwrap_or(u32::MAX - 1) + 1;
+        let told_by_one = u32::try_from(self.usable / ENTRY).unwrap_or(u32::MAX - 1) + 1;
         let map = (page - 2) / told_by_one * told_by_one + 2;
-        if map == locked { map + 1 } else { map }
+        if map == self.locked() { map + 1 } else { map }
+    }
+
+    /// Returns the page that SQLite never uses.
+    fn locked(&self) -> u32 {
+        u32::try_from(LOCKED_BYTE / self.size).unwrap_or(u32::MAX - 1) + 1
     }
 }

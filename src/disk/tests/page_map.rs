@@ -1,9 +1,10 @@
 //! The free pages of a file and its pointer map: SQLite would write over pages in use that a damaged list names, and
 //! free pages of others that a damaged map has a row go on in.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use super::{Folder, closed, put};
+use crate::disk::backup;
 
 /// The bytes of a page.
 const PAGE: usize = 4096;
@@ -86,12 +87,26 @@ async fn a_list_of_more_pages_than_one_tells_of_is_followed_to_its_end() {
 }
 
 /// What the pointer map says of the first page in which a row goes on, and of each further one.
-const FIRST: u8 = 3;
-const FURTHER: u8 = 4;
+const REST: u8 = 3;
+const FURTHER_REST: u8 = 4;
+
+/// Returns where the entry of a page of the pointer map stands, unless it is one of the map itself.
+fn entry(page: usize) -> Option<usize> {
+    let map = (page - 2) / 820 * 820 + 2;
+    (page > map).then(|| at(map) + 5 * (page - map - 1))
+}
+
+/// Returns what the rows of the chunks are made of, as SQLite alone reads them.
+fn chunks(path: &Path) -> Vec<(i64, Vec<u8>)> {
+    let connection = rusqlite::Connection::open(path).expect("there");
+    let mut all = connection.prepare("SELECT id, data FROM chunks ORDER BY id").expect("a table");
+    let rows = all.query_map((), |row| Ok((row.get(0)?, row.get(1)?))).expect("readable");
+    rows.collect::<Result<_, _>>().expect("readable")
+}
 
 #[tokio::test]
 async fn a_pointer_map_that_has_a_row_go_on_in_a_page_of_another_one_is_found_before_a_removal_frees_that() {
-    let folder = Folder::new();
+    let (folder, removed, saved) = (Folder::new(), Folder::new(), Folder::new());
     let disk = folder.open(None);
     // Rows with one further page each, of which every second one makes room, first for one large row and then for another.
     let interleave = "WITH RECURSIVE n (id) AS (VALUES (0) UNION ALL SELECT id + 1 FROM n WHERE id < 80) \
@@ -101,26 +116,81 @@ async fn a_pointer_map_that_has_a_row_go_on_in_a_page_of_another_one_is_found_be
     disk.write(|connection| connection.execute_batch(interleave)).await.expect("room");
     closed(disk);
     let whole = fs::read(folder.path()).expect("there");
-    let entry = |page: usize| at(2) + 5 * (page - 3);
-    let goes_on = |page: usize| [FIRST, FURTHER].contains(&whole[entry(page)]);
+    let kind = |page: usize| entry(page).map(|at| whole[at]);
     let mut tried = 0;
     for page in 4..=whole.len() / PAGE {
         let (before, next) = (page - 1, number(&whole, at(page - 1)));
-        if whole[entry(page)] != FURTHER || !goes_on(before) || next == 0 || next == page {
+        let goes_on = [Some(REST), Some(FURTHER_REST)].contains(&kind(before)) && next != 0;
+        let Some(place) = entry(page).filter(|at| whole[*at] == FURTHER_REST && goes_on && next != page) else {
             continue;
-        }
-        folder.change("", |bytes| {
-            let before = u32::try_from(before).expect("small");
-            bytes[entry(page) + 1..entry(page) + 5].copy_from_slice(&before.to_be_bytes());
-        });
+        };
+        let before = u32::try_from(before).expect("small").to_be_bytes();
+        folder.change("", |bytes| bytes[place + 1..place + 5].copy_from_slice(&before));
         let refused = folder.refused();
-        assert!(
-            refused.contains("it is damaged") && refused.contains("goes on in two pages by the pointer map"),
-            "{page}: {refused}"
-        );
-        fs::write(folder.path(), &whole).expect("room");
+        assert!(refused.contains("it is damaged: its pointer map is wrong about page"), "{page}: {refused}");
         tried += 1;
+        if tried == 1 {
+            // What a removal by SQLite would do.
+            folder.copy_to(&removed);
+            let connection = rusqlite::Connection::open(removed.path()).expect("there");
+            let one = "DELETE FROM chunks WHERE id = (SELECT min(id) FROM chunks)";
+            let other = "DELETE FROM chunks WHERE id = (SELECT max(id) FROM chunks)";
+            let harm = [one, other].map(|delete| {
+                connection.execute_batch(&format!("BEGIN; {delete}")).expect("it sees nothing");
+                let found: String =
+                    connection.query_row("PRAGMA integrity_check", (), |row| row.get(0)).expect("readable");
+                connection.execute_batch("ROLLBACK").expect("it can");
+                found
+            });
+            assert!(harm.iter().any(|found| found.contains("2nd reference to page")), "{harm:?}");
+            // And the way on.
+            assert!(refused.contains("`taskgate store backup FILE NEW` makes a copy"), "{refused}");
+            backup(&folder.path(), &saved.path()).expect("all rows can be read");
+            closed(saved.open(None));
+            assert!(chunks(&saved.path()) == chunks(&folder.path()) && chunks(&saved.path()).len() == 2);
+        }
+        fs::write(folder.path(), &whole).expect("room");
     }
     assert!(tried > 20, "{tried} pages stand behind one of another row");
+    closed(folder.open(None));
+}
+
+#[tokio::test]
+async fn entries_of_the_pointer_map_that_fit_nothing_are_found_on_each_of_its_pages() {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    let insert = "WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n WHERE id < 40) \
+                  INSERT INTO chunks SELECT id, zeroblob(100000) FROM n";
+    disk.write(|connection| connection.execute(insert, ())).await.expect("room");
+    closed(disk);
+    let whole = fs::read(folder.path()).expect("there");
+    let pages = whole.len() / PAGE;
+    assert!(pages > 900, "{pages} pages, of which 819 stand in the first page of the map");
+    // A kind that there is not, a page that is not in the file, and one that is free and in no list.
+    let wrong = "its pointer map is wrong about page";
+    let damages: [fn(&mut [u8]); 4] = [
+        |entry| entry[0] = 0,
+        |entry| entry[0] = 6,
+        |entry| entry[1] ^= 0x80,
+        |entry| entry.copy_from_slice(&[2, 0, 0, 0, 0]),
+    ];
+    let said = [wrong, wrong, wrong, "is free, and not in the list of free pages"];
+    for place in (3..pages).step_by(41).filter_map(entry) {
+        for (damage, said) in damages.into_iter().zip(said) {
+            folder.change("", |bytes| damage(&mut bytes[place..place + 5]));
+            let refused = folder.refused();
+            assert!(refused.contains(said), "{place}: {refused}");
+            fs::write(folder.path(), &whole).expect("room");
+        }
+        // What leads to a page of a row has to be a page of one, and to a page of a tree one of a tree.
+        folder.change("", |bytes| {
+            let leads = if bytes[place] == FURTHER_REST { 1_u32 } else { 2 };
+            bytes[place + 1..place + 5].copy_from_slice(&leads.to_be_bytes());
+        });
+        if whole[place] >= REST {
+            assert!(folder.refused().contains(wrong), "{place}");
+        }
+        fs::write(folder.path(), &whole).expect("room");
+    }
     closed(folder.open(None));
 }
