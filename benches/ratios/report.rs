@@ -163,11 +163,13 @@ fn machine() -> String {
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown processor");
     let cores = thread::available_parallelism().map_or(0, usize::from);
     let kernel = read("/proc/sys/kernel/osrelease");
+    let control = read("/proc/sys/net/ipv4/tcp_congestion_control");
     let rustc = Command::new("rustc").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
     format!(
-        "{}, {cores} cores, Linux {}, {}",
+        "{}, {cores} cores, Linux {}, TCP with {}, {}",
         model.trim_start_matches([' ', '\t', ':']),
         kernel.trim(),
+        control.trim(),
         String::from_utf8_lossy(&rustc).trim()
     )
 }

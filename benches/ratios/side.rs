@@ -41,8 +41,8 @@ pub struct Sample {
 impl Side<'_> {
     /// Runs the load of both sides at the same time, and waits until the calls upstream are done.
     ///
-    /// What the kernel has learnt of a connection in its first round stays with it. The side that is the first to have a
-    /// load generator that is still cold would be slower ever after: by a fifth with large results.
+    /// Where TCP's congestion control is BBR, a connection goes on at the rate that it learnt in its first round. The side
+    /// that had this alone with a load generator that was cold had a fifth fewer large results ever after.
     pub async fn warm_up(&mut self, other: &mut Side<'_>, duration: Duration) -> Result<()> {
         let served = self.served(0).await?;
         let both = try_join(self.load.run(duration), other.load.run(duration));
