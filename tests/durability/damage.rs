@@ -94,7 +94,7 @@ impl Damaged {
                 let said = &ended.stderr;
                 assert!(ended.code.is_some_and(|code| code != 0), "{}: {ended:?}", self.what);
                 assert!(said.contains("tasks.db") && !said.contains("panicked"), "{}: {said}", self.what);
-                let ways = ["taskgate store export", "set another store.path", "put it back"];
+                let ways = ["taskgate store export", "taskgate store backup", "set another store.path", "put it back"];
                 assert!(ways.iter().any(|way| said.contains(way)), "{}: no way on is named: {said}", self.what);
                 assert!(before == self.files(), "{}: a start that refuses has changed the files", self.what);
                 outcomes.refused += 1;
@@ -113,6 +113,22 @@ impl Damaged {
                 if named > 0 { outcomes.named += 1 } else { outcomes.harmless += 1 }
             }
         }
+    }
+
+    /// Makes a copy by `backup`, which a start takes, and finds everything in it.
+    async fn follow_advice(&self, house: &House, told: &[Told]) {
+        let (store, copy) = (self.store(), self.dir.path().join("copy.db"));
+        let command = ["store", "backup", store.to_str().unwrap(), copy.to_str().unwrap()];
+        let ended = Binary::run(&command, &[]).await;
+        assert_eq!(ended.code, Some(0), "{}: {ended:?}", self.what);
+        let serving = match house.try_on(&copy).await {
+            Ok(serving) => serving,
+            Err(ended) => panic!("{}: no start takes the copy: {ended:?}", self.what),
+        };
+        for told in told {
+            told.clone().look(&serving.base).await.unwrap_or_else(|error| panic!("{}: {error:?}", self.what));
+        }
+        serving.kill().await;
     }
 
     fn files(&self) -> Vec<Option<Vec<u8>>> {
@@ -186,7 +202,9 @@ async fn a_damaged_list_of_free_pages_is_refused_before_anything_is_written_over
     for _ in 0..share() / 3 {
         let at = list + 8 + dice.below(4 * number(list + 4));
         let what = format!("byte {at} of the list of free pages flipped");
-        Damaged::new(&house, "", what, flip(at)).try_out(&house, &told, &mut outcomes).await;
+        let damaged = Damaged::new(&house, "", what, flip(at));
+        damaged.try_out(&house, &told, &mut outcomes).await;
+        damaged.follow_advice(&house, &told).await;
     }
     assert_eq!(outcomes.refused, share() / 3, "{outcomes:?}");
 }
