@@ -9,6 +9,15 @@ use crate::disk::backup;
 /// The bytes of a page.
 const PAGE: usize = 4096;
 
+/// Returns a file in which this was done to the pieces of results.
+async fn with_chunks(sql: &'static str) -> Folder {
+    let folder = Folder::new();
+    let disk = folder.open(None);
+    disk.write(|connection| connection.execute_batch(sql)).await.expect("room");
+    closed(disk);
+    folder
+}
+
 /// Returns a file with free pages, as it is while it is open and after it was closed.
 async fn with_free_pages() -> (Folder, Folder) {
     let (folder, in_use) = (Folder::new(), Folder::new());
@@ -70,12 +79,9 @@ async fn free_pages_are_read_as_the_log_has_them() {
 
 #[tokio::test]
 async fn a_list_of_more_pages_than_one_tells_of_is_followed_to_its_end() {
-    let folder = Folder::new();
-    let disk = folder.open(None);
     let insert = "WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n WHERE id < 40) \
                   INSERT INTO chunks SELECT id, zeroblob(200000) FROM n";
-    disk.write(|connection| connection.execute(insert, ())).await.expect("room");
-    closed(disk);
+    let folder = with_chunks(insert).await;
     // By a connection that gives no space back.
     let connection = rusqlite::Connection::open(folder.path()).expect("there");
     connection.execute("DELETE FROM chunks", ()).expect("room");
@@ -106,15 +112,12 @@ fn chunks(path: &Path) -> Vec<(i64, Vec<u8>)> {
 
 #[tokio::test]
 async fn a_pointer_map_that_has_a_row_go_on_in_a_page_of_another_one_is_found_before_a_removal_frees_that() {
-    let (folder, removed, saved) = (Folder::new(), Folder::new(), Folder::new());
-    let disk = folder.open(None);
     // Rows with one further page each, of which every second one makes room, first for one large row and then for another.
     let interleave = "WITH RECURSIVE n (id) AS (VALUES (0) UNION ALL SELECT id + 1 FROM n WHERE id < 80) \
                       INSERT INTO chunks SELECT id, zeroblob(4500) FROM n; \
                       DELETE FROM chunks WHERE id % 2 = 0; INSERT INTO chunks VALUES (100, zeroblob(150000)); \
                       DELETE FROM chunks WHERE id < 100; INSERT INTO chunks VALUES (101, zeroblob(150000))";
-    disk.write(|connection| connection.execute_batch(interleave)).await.expect("room");
-    closed(disk);
+    let (folder, removed, saved) = (with_chunks(interleave).await, Folder::new(), Folder::new());
     let whole = fs::read(folder.path()).expect("there");
     let kind = |page: usize| entry(page).map(|at| whole[at]);
     let mut tried = 0;
@@ -157,12 +160,9 @@ async fn a_pointer_map_that_has_a_row_go_on_in_a_page_of_another_one_is_found_be
 
 #[tokio::test]
 async fn entries_of_the_pointer_map_that_fit_nothing_are_found_on_each_of_its_pages() {
-    let folder = Folder::new();
-    let disk = folder.open(None);
     let insert = "WITH RECURSIVE n (id) AS (VALUES (1) UNION ALL SELECT id + 1 FROM n WHERE id < 40) \
                   INSERT INTO chunks SELECT id, zeroblob(100000) FROM n";
-    disk.write(|connection| connection.execute(insert, ())).await.expect("room");
-    closed(disk);
+    let folder = with_chunks(insert).await;
     let whole = fs::read(folder.path()).expect("there");
     let pages = whole.len() / PAGE;
     assert!(pages > 900, "{pages} pages, of which 819 stand in the first page of the map");
