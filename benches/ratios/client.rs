@@ -57,10 +57,16 @@ impl Client {
         Ok(Self { sender, connection, headers, meta: None, sent: 0 })
     }
 
-    /// Makes a connection with a session of its own.
-    pub async fn open(server: &Server) -> Result<Self> {
+    /// Makes a connection whose requests have the token that the server wants, if it wants one.
+    pub async fn of(server: &Server) -> Result<Self> {
         let mut client = Self::connect(server.address).await?;
         client.headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        Ok(client)
+    }
+
+    /// Makes a connection with a session of its own.
+    pub async fn open(server: &Server) -> Result<Self> {
+        let mut client = Self::of(server).await?;
         client.initialize().await?;
         let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
         let notification = Bytes::from_static(notification.as_bytes());

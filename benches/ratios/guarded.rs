@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use aws_lc_rs::{
@@ -17,12 +17,11 @@ use tempfile::TempDir;
 
 use crate::{
     Result,
-    client::Client,
     load::{Load, Work},
     process::Server,
     report::{Row, Target},
     scenarios::{Bench, CONNECTIONS, FEW, LARGE, SMALL},
-    side::{Sample, micros},
+    side::Sample,
 };
 
 const LABELS: [&str; 2] = ["guarded", "open"];
@@ -83,7 +82,6 @@ impl Bench {
             rows.push(self.compare(&guard, what, CONNECTIONS, work, |s| s.rate).await?.unit(unit).target(AT_LEAST));
         }
         rows.push(self.guarded_get(&guard).await?);
-        rows.extend(self.guarded_idle(&guard).await?);
         Ok(rows)
     }
 
@@ -92,6 +90,13 @@ impl Bench {
         let row =
             self.compare(&guard, "plain `tools/call`, 1 connection, p50", 1, Work::Call(SMALL), |s| s.p50).await?;
         Ok(vec![row.unit("µs").target(AT_MOST)])
+    }
+
+    pub async fn guarded_start(&self) -> Result<Vec<Row>> {
+        let guard = &Guard::new()?;
+        let [guarded, open] = [Guard::guarded, Guard::open].map(|start| move || start(guard, &self.upstream));
+        let [memory, own, time] = self.starts(LABELS, guarded, open).await?;
+        Ok(vec![memory.target(AT_MOST), own, time.target(AT_MOST)])
     }
 
     async fn compare(
@@ -118,23 +123,6 @@ impl Bench {
         open.fill(FEW).await?;
         let pairs = self.pairs(&mut ours, &mut open).await?;
         Ok(Row::new("`tasks/get`, 32 connections", LABELS, &pairs, |s| s.rate).unit("answers/s").target(AT_LEAST))
-    }
-
-    async fn guarded_idle(&self, guard: &Guard) -> Result<[Row; 2]> {
-        let mut memory = Row::plain("memory after start and one request", LABELS).unit("KiB");
-        let mut time = Row::plain("exec to first answer", LABELS).unit("µs");
-        for _ in 0..self.size.rounds {
-            let mut figures = Vec::new();
-            for start in [Guard::guarded, Guard::open] {
-                let began = Instant::now();
-                let server = start(guard, &self.upstream)?;
-                Client::open(&server).await?;
-                figures.push((server.rss()? as f64 / 1024.0, micros(began.elapsed())));
-            }
-            memory = memory.pair(figures[0].0, figures[1].0);
-            time = time.pair(figures[0].1, figures[1].1);
-        }
-        Ok([memory.target(AT_MOST), time.target(AT_MOST)])
     }
 }
 

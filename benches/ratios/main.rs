@@ -20,6 +20,7 @@ mod process;
 mod report;
 mod scenarios;
 mod side;
+mod start;
 mod upstream;
 
 use std::{collections::BTreeSet, error::Error, process::ExitCode, time::Duration};

@@ -1,16 +1,15 @@
 //! The scenarios: what is compared with what. Each starts its own taskgate and floor; all share one upstream.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::ValueEnum;
 
 use crate::{
     Result,
-    client::Client,
     load::{Load, Work},
     process::Server,
     report::{Row, Target},
-    side::{Sample, Side, micros},
+    side::{Sample, Side},
 };
 
 pub const CONNECTIONS: usize = 32;
@@ -41,6 +40,7 @@ pub enum Scenario {
     /// taskgate with identities and the audit log on against taskgate without them.
     Guarded,
     GuardedLatency,
+    GuardedStart,
     /// The store on disk against the one in memory and against a journal.
     Durable,
     DurableStart,
@@ -98,6 +98,7 @@ impl Bench {
             Scenario::Wake => self.wake().await,
             Scenario::Guarded => self.guarded().await,
             Scenario::GuardedLatency => self.guarded_latency().await,
+            Scenario::GuardedStart => self.guarded_start().await,
             Scenario::Durable => self.durable().await,
             Scenario::DurableStart => self.durable_start().await,
             Scenario::DurableLarge => self.durable_large().await,
@@ -183,28 +184,9 @@ impl Bench {
     }
 
     async fn idle(&self) -> Result<Vec<Row>> {
-        let labels = ["taskgate", "forwarder"];
-        let mut memory = Row::plain("memory after start and one request", labels).unit("KiB");
-        let mut own = Row::plain("the same without pages of files", labels).unit("KiB");
-        let mut time = Row::plain("exec to first answer", labels).unit("µs");
-        for _ in 0..self.size.rounds {
-            let gate = self.first_answer(Server::taskgate).await?;
-            let floor = self.first_answer(Server::forwarder).await?;
-            memory = memory.pair(gate[0], floor[0]);
-            own = own.pair(gate[1], floor[1]);
-            time = time.pair(gate[2], floor[2]);
-        }
+        let [ours, floor] = [Server::taskgate, Server::forwarder].map(|start| move || start(&self.upstream));
+        let [memory, own, time] = self.starts(["taskgate", "forwarder"], ours, floor).await?;
         Ok(vec![memory.target(Target::AtMost(3.0)), own, time.target(Target::AtMost(3.0))])
-    }
-
-    /// Returns the KiB of memory after the first answer, those of them that hold no part of a file, and how many
-    /// microseconds the answer took from exec on.
-    async fn first_answer(&self, start: fn(&Server) -> Result<Server>) -> Result<[f64; 3]> {
-        let began = Instant::now();
-        let server = start(&self.upstream)?;
-        Client::connect(server.address).await?.initialize().await?;
-        let took = micros(began.elapsed());
-        Ok([server.rss()? as f64 / 1024.0, server.own_rss()? as f64 / 1024.0, took])
     }
 
     /// Measures how fast a waiter gets the result of its task, one at a time.
