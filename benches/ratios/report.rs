@@ -2,7 +2,7 @@
 
 use std::{fmt, fs, process::Command, thread, time::Duration};
 
-use crate::side::Sample;
+use crate::{side::Sample, start::STARTS};
 
 #[derive(Clone, Copy)]
 pub enum Target {
@@ -129,10 +129,12 @@ impl fmt::Display for Report {
         writeln!(f, "{}\n", machine())?;
         writeln!(
             f,
-            "{} pairs of rounds of {:?} each, by turns. Figures are medians; the ratio is the median",
-            self.rounds, self.round
+            "{} pairs of rounds of {:?} each, by turns; for starts of an empty process {} pairs. Figures are",
+            self.rounds,
+            self.round,
+            self.rounds * STARTS
         )?;
-        writeln!(f, "of the ratios of the pairs, with the least and the greatest of them.\n")?;
+        writeln!(f, "medians; the ratio is the median of the ratios of the pairs, with the least and the greatest.\n")?;
         writeln!(f, "| scenario | unit | A | B | A ÷ B | target | verdict |\n|---|---|---|---|---|---|---|")?;
         self.rows.iter().try_for_each(|row| write!(f, "{row}"))?;
         writeln!(

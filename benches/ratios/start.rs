@@ -5,11 +5,11 @@ use std::time::Instant;
 use crate::{Result, client::Client, process::Server, report::Row, scenarios::Bench, side::micros};
 
 /// How many starts of each side stand for one round. A start takes milliseconds, and one differs much from the next.
-const STARTS: usize = 5;
+pub const STARTS: usize = 5;
 
 impl Bench {
     /// Starts both sides by turns. Returns the rows of the memory after the first answer, of the part of it that holds
-    /// no page of a file, and of the time from exec to that answer.
+    /// no page of a file, and of the time until then.
     pub async fn starts(
         &self,
         labels: [&'static str; 2],
@@ -37,7 +37,7 @@ impl Bench {
 }
 
 /// Returns the KiB of memory after the first answer, those of them that hold no part of a file, and how many
-/// microseconds the answer took from exec on.
+/// microseconds the answer took, from before the configuration was written.
 async fn first_answer(start: impl Fn() -> Result<Server>) -> Result<[f64; 3]> {
     let began = Instant::now();
     let server = start()?;
