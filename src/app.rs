@@ -233,7 +233,7 @@ impl Wrapper {
 
 impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
-        let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
+        let observer = Arc::new(Observer::new(config.audit).await.map_err(StartError::Audit)?);
         let ready = Arc::new(AtomicBool::new(true));
         let (kept, limits) = limits::limits(&config.server, &config.tasks);
         let OpenStore { store, clock, disk } = store::open(config.store, kept, &observer).await?;

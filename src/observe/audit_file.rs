@@ -10,6 +10,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
+use tokio::{sync::Notify, time::timeout};
 
 /// How many bytes of lines may wait. So many wait only where the disk takes none.
 const MAX_WAITING: usize = 16 << 20;
@@ -30,6 +31,8 @@ pub(super) struct AuditFile(Arc<AuditWriter>);
 #[derive(Debug)]
 struct AuditWriter {
     path: PathBuf,
+    /// Notified when the thread has tried to open the file for the first time.
+    tried: Notify,
     backlog: Mutex<Backlog>,
     /// Notified when the thread has something to do.
     wake: Condvar,
@@ -43,9 +46,7 @@ struct Backlog {
     waiting: Vec<u8>,
     /// Bytes of the lines that the thread is writing.
     writing: usize,
-    /// The outcome of the first attempt to open the file, until `open` takes it.
-    opened: Option<io::Result<()>>,
-    /// Why the last failed write did. A `finish` clears it when it begins.
+    /// Why the file did not open, or why the last failed write did. A `finish` clears it when it begins.
     failed: Option<io::Error>,
     /// Whether a `finish` waits.
     urgent: bool,
@@ -54,30 +55,29 @@ struct Backlog {
 }
 
 impl AuditFile {
-    /// Opens the file, so that a wrong path is found at the start.
+    /// Has a thread open the file, and write the lines that come.
     ///
     /// # Errors
-    /// If it cannot be opened, or not in time. The error names the path.
-    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let writer = AuditWriter { path, backlog: Mutex::default(), wake: Condvar::new(), done: Condvar::new() };
-        let file = Self(Arc::new(writer));
-        let writer = Arc::clone(&file.0);
-        std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run())?;
-        let until = Instant::now() + OPEN_TIMEOUT;
-        let mut backlog = file.0.backlog.lock();
-        loop {
-            if let Some(opened) = backlog.opened.take() {
-                drop(backlog);
-                return match opened {
-                    Ok(()) => Ok(file),
-                    Err(error) => Err(file.0.named(&error)),
-                };
-            }
-            if file.0.done.wait_until(&mut backlog, until).timed_out() {
-                let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
-                return Err(file.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
-            }
+    /// If the system gives no thread. The error names the path.
+    pub(super) fn start(path: PathBuf) -> io::Result<Self> {
+        let (wake, done) = (Condvar::new(), Condvar::new());
+        let writer = Arc::new(AuditWriter { path, tried: Notify::new(), backlog: Mutex::default(), wake, done });
+        let file = Self(Arc::clone(&writer));
+        let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run());
+        thread.map_err(|error| file.0.named(&io::Error::new(error.kind(), format!("no thread for it: {error}"))))?;
+        Ok(file)
+    }
+
+    /// Waits until the file is open, so that a wrong path is found at the start. To be called once.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or not within 5 s. The error names the path.
+    pub(super) async fn opened(&self) -> io::Result<()> {
+        if timeout(OPEN_TIMEOUT, self.0.tried.notified()).await.is_err() {
+            let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
+            return Err(self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
         }
+        self.0.backlog.lock().failed.take().map_or(Ok(()), Err)
     }
 
     /// Takes a line, without its end. Returns `false` if there is no room for it.
@@ -128,11 +128,12 @@ impl Drop for AuditFile {
 }
 
 impl AuditWriter {
-    /// Writes lines as they come, until the last one.
+    /// Opens the file. Then writes lines as they come, until the last one.
     fn run(&self) {
-        let opened = open(&self.path).map(drop);
-        self.backlog.lock().opened = Some(opened);
-        self.done.notify_all();
+        if let Err(error) = open(&self.path) {
+            self.backlog.lock().failed = Some(self.named(&error));
+        }
+        self.tried.notify_one();
         while let Some(lines) = self.next() {
             let mut left = &*lines;
             let written = open(&self.path).and_then(|mut file| append(&mut file, &mut left));
@@ -235,11 +236,12 @@ mod tests {
         assert_eq!(disk.written, b"first\nsecond\n");
     }
 
-    #[test]
-    fn lines_beyond_what_may_wait_are_lost_and_the_others_are_written_later() {
+    #[tokio::test]
+    async fn lines_beyond_what_may_wait_are_lost_and_the_others_are_written_later() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("audit.jsonl");
-        let file = AuditFile::open(path.clone()).expect("a file");
+        let file = AuditFile::start(path.clone()).expect("a thread");
+        file.opened().await.expect("a file");
         // A folder takes no lines.
         std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder in its place");
         let line = vec![b'x'; (1 << 20) - 1];
