@@ -18,6 +18,8 @@ const MAX_WAITING: usize = 16 << 20;
 const GATHER: Duration = Duration::from_millis(50);
 /// How long to wait after a failed write before the next one.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long the file may take for lines before the log says that they wait.
+const STALLED: Duration = Duration::from_secs(5);
 /// How long the file may take to open at the start.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long writing the last lines may take at the end of the process.
@@ -46,6 +48,8 @@ struct Backlog {
     waiting: Vec<u8>,
     /// Bytes of the lines that the thread is writing.
     writing: usize,
+    /// Since when it is writing them, until the log has said that it takes too long.
+    unreported: Option<Instant>,
     /// Why the file did not open, or why the last failed write did. A `finish` clears it when it begins.
     failed: Option<io::Error>,
     /// Whether a `finish` waits.
@@ -83,17 +87,22 @@ impl AuditFile {
     /// Takes a line, without its end. Returns `false` if there is no room for it.
     pub(super) fn push(&self, line: Vec<u8>) -> bool {
         let mut backlog = self.0.backlog.lock();
-        if backlog.waiting.len() + backlog.writing >= MAX_WAITING {
-            return false;
+        let stalled = backlog.unreported.take_if(|since| since.elapsed() > STALLED).is_some();
+        let has_room = backlog.waiting.len() + backlog.writing < MAX_WAITING;
+        let first = has_room && backlog.waiting.is_empty();
+        if has_room {
+            backlog.waiting.extend(line);
+            backlog.waiting.push(b'\n');
         }
-        let first = backlog.waiting.is_empty();
-        backlog.waiting.extend(line);
-        backlog.waiting.push(b'\n');
         drop(backlog);
         if first {
             self.0.wake.notify_one();
         }
-        true
+        if stalled {
+            let why = format!("it has taken no lines for {STALLED:?}; a FIFO needs a reader");
+            AuditWriter::report(&self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
+        }
+        has_room
     }
 
     /// Waits until everything is written.
@@ -138,7 +147,7 @@ impl AuditWriter {
             let mut left = &*lines;
             let written = open(&self.path).and_then(|mut file| append(&mut file, &mut left));
             let mut backlog = self.backlog.lock();
-            backlog.writing = 0;
+            (backlog.writing, backlog.unreported) = (0, None);
             if let Err(error) = written {
                 let newer = std::mem::replace(&mut backlog.waiting, left.to_vec());
                 backlog.waiting.extend(newer);
@@ -147,7 +156,7 @@ impl AuditWriter {
                     return;
                 }
                 if !backlog.urgent {
-                    tracing::error!(%error, "the audit log cannot be written; its lines wait");
+                    Self::report(&error);
                 }
                 backlog.failed = Some(error);
                 backlog.urgent = false;
@@ -158,6 +167,10 @@ impl AuditWriter {
             drop(backlog);
             self.done.notify_all();
         }
+    }
+
+    fn report(error: &io::Error) {
+        tracing::error!(%error, "the audit log cannot be written; its lines wait");
     }
 
     /// Returns an error that names the path.
@@ -177,7 +190,7 @@ impl AuditWriter {
         let until = Instant::now() + GATHER;
         while !backlog.urgent && !backlog.closed && !self.wake.wait_until(&mut backlog, until).timed_out() {}
         let lines = std::mem::take(&mut backlog.waiting);
-        backlog.writing = lines.len();
+        (backlog.writing, backlog.unreported) = (lines.len(), Some(Instant::now()));
         Some(lines)
     }
 }

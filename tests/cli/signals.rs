@@ -1,10 +1,13 @@
 //! How `taskgate serve` stops.
 
+use std::time::Duration;
+
 use rustix::process::Signal;
 use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
+    time::sleep,
 };
 
 use crate::{
@@ -240,6 +243,28 @@ async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
         assert_eq!(ended.code, Some(code), "{}", ended.stderr);
         assert!(ended.stderr.contains("the last lines of the audit log are lost"), "{}", ended.stderr);
     }
+}
+
+#[tokio::test]
+async fn the_log_says_that_lines_wait_for_an_audit_file_that_hangs() {
+    let upstream = Upstream::json().await;
+    let dir = tempfile::TempDir::new().unwrap();
+    let taskgate = audited(&dir, &upstream, "127.0.0.1:0");
+    let reader = std::fs::OpenOptions::new().read(true).write(true).open(dir.path().join("audit")).unwrap();
+    let client = Client::connect(&taskgate.url().await).await;
+    drop(reader);
+    let told = taskgate.logged_after("the audit log cannot be written; its lines wait");
+    let asking = async {
+        loop {
+            client.error("tasks/get", json!({ "taskId": "unknown" })).await;
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::select! {
+        told = told => told,
+        () = asking => unreachable!("it goes on"),
+    };
+    assert!(told.contains("audit: it has taken no lines for 5s; a FIFO needs a reader"), "{told}");
 }
 
 #[tokio::test]
