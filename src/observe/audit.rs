@@ -115,15 +115,15 @@ impl Default for AuditLog {
 }
 
 impl AuditLog {
-    /// Begins to open the file, if lines go to one.
+    /// Opens the file, if lines go to one.
     ///
     /// # Errors
-    /// If the system gives no thread for it.
-    pub(super) fn new(config: config::Audit) -> io::Result<Self> {
+    /// If the file cannot be opened, or not within 5 s, or the system gives no thread for it.
+    pub(super) async fn new(config: config::Audit) -> io::Result<Self> {
         let to = match config.to {
             AuditTo::Off => Sink::Nowhere,
             AuditTo::Log => Sink::Log,
-            AuditTo::File(path) => Sink::File(AuditFile::start(path)?),
+            AuditTo::File(path) => Sink::File(AuditFile::open(path).await?),
         };
         Ok(Self { to, owner: config.owner })
     }
@@ -167,17 +167,6 @@ impl AuditLog {
                     lost.inc();
                 }
             }
-        }
-    }
-
-    /// Waits until the file is open, if lines go to one.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or not within 5 s.
-    pub(super) async fn opened(&self) -> io::Result<()> {
-        match &self.to {
-            Sink::File(file) => file.opened().await,
-            Sink::Nowhere | Sink::Log => Ok(()),
         }
     }
 

@@ -59,29 +59,22 @@ struct Backlog {
 }
 
 impl AuditFile {
-    /// Has a thread open the file, and write the lines that come.
+    /// Has a thread open the file, so that a wrong path is found at the start, and write the lines that come.
     ///
     /// # Errors
-    /// If the system gives no thread. The error names the path.
-    pub(super) fn start(path: PathBuf) -> io::Result<Self> {
+    /// If the file cannot be opened, or not within 5 s, or the system gives no thread. The error names the path.
+    pub(super) async fn open(path: PathBuf) -> io::Result<Self> {
         let (wake, done) = (Condvar::new(), Condvar::new());
         let writer = Arc::new(AuditWriter { path, tried: Notify::new(), backlog: Mutex::default(), wake, done });
         let file = Self(Arc::clone(&writer));
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run());
         thread.map_err(|error| file.0.named(&io::Error::new(error.kind(), format!("no thread for it: {error}"))))?;
-        Ok(file)
-    }
-
-    /// Waits until the file is open, so that a wrong path is found at the start. To be called once.
-    ///
-    /// # Errors
-    /// If it cannot be opened, or not within 5 s. The error names the path.
-    pub(super) async fn opened(&self) -> io::Result<()> {
-        if timeout(OPEN_TIMEOUT, self.0.tried.notified()).await.is_err() {
+        if timeout(OPEN_TIMEOUT, file.0.tried.notified()).await.is_err() {
             let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
-            return Err(self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
+            return Err(file.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
         }
-        self.0.backlog.lock().failed.take().map_or(Ok(()), Err)
+        let failed = file.0.backlog.lock().failed.take();
+        failed.map_or(Ok(file), Err)
     }
 
     /// Takes a line, without its end. Returns `false` if there is no room for it.
@@ -253,8 +246,7 @@ mod tests {
     async fn lines_beyond_what_may_wait_are_lost_and_the_others_are_written_later() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("audit.jsonl");
-        let file = AuditFile::start(path.clone()).expect("a thread");
-        file.opened().await.expect("a file");
+        let file = AuditFile::open(path.clone()).await.expect("a file");
         // A folder takes no lines.
         std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder in its place");
         let line = vec![b'x'; (1 << 20) - 1];

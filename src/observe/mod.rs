@@ -40,11 +40,7 @@ impl Observer {
     /// If the file of the audit log cannot be opened within 5 s, or the system gives no thread for it. The error names
     /// the path.
     pub async fn new(audit: config::Audit) -> io::Result<Self> {
-        let audit = audit::AuditLog::new(audit)?;
-        // The file opens meanwhile: a start does not wait for a thread that it could run beside.
-        let metrics = Metrics::default();
-        audit.opened().await?;
-        Ok(Self { metrics, audit })
+        Ok(Self { metrics: Metrics::default(), audit: audit::AuditLog::new(audit).await? })
     }
 
     /// Writes an event to the log and the metrics and, where it belongs there, to the audit log.

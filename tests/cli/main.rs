@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod audit_file;
 mod check;
 mod complete;
 mod demo;

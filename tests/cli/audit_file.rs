@@ -1,0 +1,117 @@
+//! What happens where the file of the audit log hangs.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::sleep,
+};
+
+use crate::kit::{Binary, Client, Port, Upstream, eventually};
+
+/// Starts taskgate at an address, with its store in a folder and an audit log that goes to a FIFO there.
+fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str) -> Binary {
+    let [fifo, config, store] = ["audit", "config.toml", "store.db"].map(|file| dir.path().join(file));
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let text = format!("[audit]\nto = \"file\"\nfile = {:?}\n", fifo.display().to_string());
+    std::fs::write(&config, text).unwrap();
+    let [config, store] = [&config, &store].map(|path| path.to_str().unwrap());
+    let serve = ["serve", "--config", config, "--store", store, "--upstream", &upstream.url(), "--listen", listen];
+    Binary::start(&serve, &[])
+}
+
+/// Opens the FIFO for reading, also where nobody writes.
+fn reader(dir: &tempfile::TempDir) -> std::fs::File {
+    std::fs::OpenOptions::new().read(true).write(true).open(dir.path().join("audit")).unwrap()
+}
+
+/// Connects as soon as taskgate listens on the port, which is before its start is over.
+async fn connected(port: &Port) -> TcpStream {
+    eventually(async || TcpStream::connect(port.address()).await.ok()).await
+}
+
+#[tokio::test]
+async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
+    let upstream = Upstream::json().await;
+    for (second, code) in [(false, 0), (true, 1)] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let taskgate = audited(&dir, &upstream, "127.0.0.1:0");
+        // The FIFO can be opened while taskgate starts, and never again.
+        let reader = reader(&dir);
+        let client = Client::connect(&taskgate.url().await).await;
+        drop(reader);
+        client.create_id("slow").await;
+        let _slow = upstream.held("slow").await;
+        taskgate.signal(Signal::TERM);
+        taskgate.logged_after("draining: ").await;
+        if second {
+            taskgate.signal(Signal::TERM);
+        } else {
+            client.cancel(&client.list().await[0]).await;
+        }
+        let ended = taskgate.end().await;
+        assert_eq!(ended.code, Some(code), "{}", ended.stderr);
+        assert!(ended.stderr.contains("the last lines of the audit log are lost"), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn the_log_says_that_lines_wait_for_an_audit_file_that_hangs() {
+    let upstream = Upstream::json().await;
+    let dir = tempfile::TempDir::new().unwrap();
+    let taskgate = audited(&dir, &upstream, "127.0.0.1:0");
+    let reader = reader(&dir);
+    let client = Client::connect(&taskgate.url().await).await;
+    drop(reader);
+    let told = taskgate.logged_after("the audit log cannot be written; its lines wait");
+    let asking = async {
+        loop {
+            client.error("tasks/get", json!({ "taskId": "unknown" })).await;
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let told = tokio::select! {
+        told = told => told,
+        () = asking => unreachable!("it goes on"),
+    };
+    assert!(told.contains("audit: it has taken no lines for 5s; a FIFO needs a reader"), "{told}");
+}
+
+#[tokio::test]
+async fn an_audit_file_that_does_not_open_is_an_error_at_the_start() {
+    let upstream = Upstream::json().await;
+    let dir = tempfile::TempDir::new().unwrap();
+    let ended = audited(&dir, &upstream, "127.0.0.1:0").end().await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("audit: it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+}
+
+#[tokio::test]
+async fn until_the_audit_file_is_open_clients_are_told_to_try_again_and_the_store_is_left_alone() {
+    let (upstream, port) = (Upstream::json().await, Port::free());
+    let dir = tempfile::TempDir::new().unwrap();
+    let taskgate = audited(&dir, &upstream, &port.address());
+    let mut early = connected(&port).await;
+    early.write_all(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("taskgate is starting"), "{answer}");
+    assert!(!dir.path().join("store.db").exists());
+    let _reader = reader(&dir);
+    Client::connect(&taskgate.url().await).await;
+    assert!(dir.path().join("store.db").exists());
+}
+
+#[tokio::test]
+async fn sigterm_while_the_audit_file_does_not_open_ends_taskgate_with_exit_code_0() {
+    let (upstream, port) = (Upstream::json().await, Port::free());
+    let dir = tempfile::TempDir::new().unwrap();
+    let taskgate = audited(&dir, &upstream, &port.address());
+    connected(&port).await;
+    taskgate.signal(Signal::TERM);
+    let ended = taskgate.end().await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
