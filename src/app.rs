@@ -123,8 +123,8 @@ impl fmt::Display for StartError {
             }
             Self::Audit(error) => write!(
                 f,
-                "the file in audit.file cannot be written: {error}; its folder has to exist, and the user that taskgate \
-                 runs as has to be allowed to write there"
+                "the file in audit.file cannot be written: {error}; name a file in a folder that exists, where the user \
+                 that taskgate runs as may write"
             ),
             Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
             Self::Store(error) | Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
@@ -233,7 +233,11 @@ impl Wrapper {
 
 impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
-        let observer = Arc::new(Observer::new(config.audit).await.map_err(StartError::Audit)?);
+        let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
+        if let config::Store::File(_) = config.store {
+            // What a start does to a store that was there before has lines in the audit log.
+            observer.audit_opened().await.map_err(StartError::Audit)?;
+        }
         let ready = Arc::new(AtomicBool::new(true));
         let (kept, limits) = limits::limits(&config.server, &config.tasks);
         let OpenStore { store, clock, disk } = store::open(config.store, kept, &observer).await?;
@@ -270,6 +274,8 @@ impl Core {
         if let (Some(disk), Err(why)) = (&disk, restored) {
             return Err(unusable(disk, &why));
         }
+        // Nothing has happened yet that has lines: the file opens while the rest is built.
+        observer.audit_opened().await.map_err(StartError::Audit)?;
         Ok(Self {
             upstreams,
             identity,

@@ -115,17 +115,28 @@ impl Default for AuditLog {
 }
 
 impl AuditLog {
-    /// Opens the file, if lines go to one.
+    /// Begins to open the file, if lines go to one.
     ///
     /// # Errors
-    /// If the file cannot be opened, or not within 5 s, or the system gives no thread for it.
-    pub(super) async fn new(config: config::Audit) -> io::Result<Self> {
+    /// If the system gives no thread for it.
+    pub(super) fn new(config: config::Audit) -> io::Result<Self> {
         let to = match config.to {
             AuditTo::Off => Sink::Nowhere,
             AuditTo::Log => Sink::Log,
-            AuditTo::File(path) => Sink::File(AuditFile::open(path).await?),
+            AuditTo::File(path) => Sink::File(AuditFile::start(path)?),
         };
         Ok(Self { to, owner: config.owner })
+    }
+
+    /// Waits until the file is open, if lines go to one.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or not within 5 s.
+    pub(super) async fn opened(&self) -> io::Result<()> {
+        match &self.to {
+            Sink::File(file) => file.opened().await,
+            Sink::Nowhere | Sink::Log => Ok(()),
+        }
     }
 
     /// Returns how lines name a session and its owner: the principal, or the session itself if it has none.

@@ -1,6 +1,7 @@
 //! The file of the audit log. A thread of its own writes it, so that a disk that hangs holds up that thread alone.
 
 use std::{
+    fmt::Display,
     fs::{File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt as _,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use parking_lot::{Condvar, Mutex};
-use tokio::{sync::Notify, time::timeout};
+use tokio::{sync::SetOnce, time::timeout};
 
 /// How many bytes of lines may wait. So many wait only where the disk takes none.
 const MAX_WAITING: usize = 16 << 20;
@@ -33,8 +34,8 @@ pub(super) struct AuditFile(Arc<AuditWriter>);
 #[derive(Debug)]
 struct AuditWriter {
     path: PathBuf,
-    /// Notified when the thread has tried to open the file for the first time.
-    tried: Notify,
+    /// What became of opening the file for the first time.
+    opened: SetOnce<io::Result<()>>,
     backlog: Mutex<Backlog>,
     /// Notified when the thread has something to do.
     wake: Condvar,
@@ -50,7 +51,9 @@ struct Backlog {
     writing: usize,
     /// Since when it is writing them, until the log has said that it takes too long.
     unreported: Option<Instant>,
-    /// Why the file did not open, or why the last failed write did. A `finish` clears it when it begins.
+    /// Whether the last thing that the log says of the file is that its lines wait.
+    reported: bool,
+    /// Why the last failed write did. A `finish` clears it when it begins.
     failed: Option<io::Error>,
     /// Whether a `finish` waits.
     urgent: bool,
@@ -59,28 +62,40 @@ struct Backlog {
 }
 
 impl AuditFile {
-    /// Has a thread open the file, so that a wrong path is found at the start, and write the lines that come.
+    /// Starts a thread that opens the file, so that a wrong path is found at the start, and writes the lines that come.
     ///
     /// # Errors
-    /// If the file cannot be opened, or not within 5 s, or the system gives no thread. The error names the path.
-    pub(super) async fn open(path: PathBuf) -> io::Result<Self> {
-        let (wake, done) = (Condvar::new(), Condvar::new());
-        let writer = Arc::new(AuditWriter { path, tried: Notify::new(), backlog: Mutex::default(), wake, done });
-        let file = Self(Arc::clone(&writer));
+    /// If the system gives no thread. The error names the path.
+    pub(super) fn start(path: PathBuf) -> io::Result<Self> {
+        let (opened, backlog) = (SetOnce::new(), Mutex::default());
+        let writer = AuditWriter { path, opened, backlog, wake: Condvar::new(), done: Condvar::new() };
+        let file = Self(Arc::new(writer));
+        let writer = Arc::clone(&file.0);
         let thread = std::thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run());
-        thread.map_err(|error| file.0.named(&io::Error::new(error.kind(), format!("no thread for it: {error}"))))?;
-        if timeout(OPEN_TIMEOUT, file.0.tried.notified()).await.is_err() {
-            let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
-            return Err(file.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
+        thread.map_err(|error| file.0.named(error.kind(), &format!("no thread for it: {error}")))?;
+        Ok(file)
+    }
+
+    /// Waits until the file is open.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or not within 5 s. The error names the path.
+    pub(super) async fn opened(&self) -> io::Result<()> {
+        match timeout(OPEN_TIMEOUT, self.0.opened.wait()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(self.0.named(error.kind(), error)),
+            Err(_) => {
+                let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
+                Err(self.0.named(io::ErrorKind::TimedOut, &why))
+            }
         }
-        let failed = file.0.backlog.lock().failed.take();
-        failed.map_or(Ok(file), Err)
     }
 
     /// Takes a line, without its end. Returns `false` if there is no room for it.
     pub(super) fn push(&self, line: Vec<u8>) -> bool {
         let mut backlog = self.0.backlog.lock();
         let stalled = backlog.unreported.take_if(|since| since.elapsed() > STALLED).is_some();
+        backlog.reported |= stalled;
         let has_room = backlog.waiting.len() + backlog.writing < MAX_WAITING;
         let first = has_room && backlog.waiting.is_empty();
         if has_room {
@@ -93,7 +108,7 @@ impl AuditFile {
         }
         if stalled {
             let why = format!("it has taken no lines for {STALLED:?}; a FIFO needs a reader");
-            AuditWriter::report(&self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
+            AuditWriter::report(&self.0.named(io::ErrorKind::TimedOut, &why));
         }
         has_room
     }
@@ -115,7 +130,7 @@ impl AuditFile {
             }
             if done.wait_until(&mut backlog, until).timed_out() {
                 let why = format!("it did not take them within {FINISH_TIMEOUT:?}");
-                return Err(self.0.named(&io::Error::new(io::ErrorKind::TimedOut, why)));
+                return Err(self.0.named(io::ErrorKind::TimedOut, &why));
             }
         }
         Ok(())
@@ -132,24 +147,26 @@ impl Drop for AuditFile {
 impl AuditWriter {
     /// Opens the file. Then writes lines as they come, until the last one.
     fn run(&self) {
-        if let Err(error) = open(&self.path) {
-            self.backlog.lock().failed = Some(self.named(&error));
-        }
-        self.tried.notify_one();
+        // Nothing else sets it, so that this cannot fail.
+        let _ = self.opened.set(open(&self.path).map(drop));
         while let Some(lines) = self.next() {
             let mut left = &*lines;
             let written = open(&self.path).and_then(|mut file| append(&mut file, &mut left));
             let mut backlog = self.backlog.lock();
             (backlog.writing, backlog.unreported) = (0, None);
+            if written.is_ok() && std::mem::take(&mut backlog.reported) {
+                tracing::info!(path = %self.path.display(), "the audit log is written again");
+            }
             if let Err(error) = written {
                 let newer = std::mem::replace(&mut backlog.waiting, left.to_vec());
                 backlog.waiting.extend(newer);
-                let error = self.named(&error);
+                let error = self.named(error.kind(), &error);
                 if backlog.closed {
                     return;
                 }
                 if !backlog.urgent {
                     Self::report(&error);
+                    backlog.reported = true;
                 }
                 backlog.failed = Some(error);
                 backlog.urgent = false;
@@ -167,8 +184,8 @@ impl AuditWriter {
     }
 
     /// Returns an error that names the path.
-    fn named(&self, error: &io::Error) -> io::Error {
-        io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+    fn named(&self, kind: io::ErrorKind, why: &dyn Display) -> io::Error {
+        io::Error::new(kind, format!("{}: {why}", self.path.display()))
     }
 
     /// Waits for the lines to be written next; `None` when all are written and no more will come.
@@ -246,7 +263,8 @@ mod tests {
     async fn lines_beyond_what_may_wait_are_lost_and_the_others_are_written_later() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let path = folder.path().join("audit.jsonl");
-        let file = AuditFile::open(path.clone()).await.expect("a file");
+        let file = AuditFile::start(path.clone()).expect("a thread");
+        file.opened().await.expect("a file");
         // A folder takes no lines.
         std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).expect("a folder in its place");
         let line = vec![b'x'; (1 << 20) - 1];

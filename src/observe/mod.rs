@@ -34,13 +34,20 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Makes an observer with the configured audit log.
+    /// Makes an observer with the configured audit log, whose file then opens in the background.
     ///
     /// # Errors
-    /// If the file of the audit log cannot be opened within 5 s, or the system gives no thread for it. The error names
-    /// the path.
-    pub async fn new(audit: config::Audit) -> io::Result<Self> {
-        Ok(Self { metrics: Metrics::default(), audit: audit::AuditLog::new(audit).await? })
+    /// If the system gives no thread for that file. The error names the path.
+    pub fn new(audit: config::Audit) -> io::Result<Self> {
+        Ok(Self { metrics: Metrics::default(), audit: audit::AuditLog::new(audit)? })
+    }
+
+    /// Waits until the file of the audit log is open, if it goes to one.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or not within 5 s. The error names the path.
+    pub async fn audit_opened(&self) -> io::Result<()> {
+        self.audit.opened().await
     }
 
     /// Writes an event to the log and the metrics and, where it belongs there, to the audit log.
