@@ -20,7 +20,7 @@ use std::{
 use clap::CommandFactory;
 use taskgate::{
     app::{App, Wrapper, WrapperEnd},
-    config::Config,
+    config::{AuditTo, Config},
     gate::http::Workers,
 };
 use tikv_jemalloc_ctl::{background_thread, max_background_threads};
@@ -138,10 +138,16 @@ async fn give_memory_back() {
 
 /// Returns the configuration. If there is none, says why and returns the exit code for wrong arguments.
 fn config_or_exit_code(log: &Log, config: Result<Config, ConfigError>) -> Result<Config, ExitCode> {
-    config.map_err(|wrong| {
+    let config = config.map_err(|wrong| {
         log.say(&wrong.to_string());
         ExitCode::from(USAGE)
-    })
+    })?;
+    if config.audit.to == AuditTo::Log && !tracing::enabled!(target: "taskgate::audit", tracing::Level::INFO) {
+        tracing::warn!(
+            "audit.to = \"log\" writes no lines, since --log leaves them out: add taskgate::audit=info to it"
+        );
+    }
+    Ok(config)
 }
 
 async fn wrap(log: &Log, arguments: Stdio) -> ExitCode {

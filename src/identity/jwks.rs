@@ -176,6 +176,23 @@ impl Jwks {
 }
 
 fn read(path: &Path) -> Result<KeySet, String> {
-    let document = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    KeySet::parse(&document)
+    let named = |why| format!("auth.jwks: {}: {why}", path.display());
+    let document = std::fs::read(path).map_err(|error| named(error.to_string()))?;
+    KeySet::parse(&document).map_err(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_keys_is_named_with_its_setting() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let named = format!("auth.jwks: {}: ", file.path().display());
+        for (text, why) in [("text", "it is not a JWK set"), ("{}", "missing field `keys`")] {
+            std::fs::write(file.path(), text).expect("room");
+            let error = read(file.path()).err().expect(text);
+            assert!(error.starts_with(&named) && error.contains(why), "{error}");
+        }
+    }
 }

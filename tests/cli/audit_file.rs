@@ -12,15 +12,19 @@ use tokio::{
 
 use crate::kit::{Binary, Client, Port, Upstream, eventually};
 
-/// Starts taskgate at an address, with its store in a folder and an audit log that goes to a FIFO there.
-fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str) -> Binary {
-    let [fifo, config, store] = ["audit", "config.toml", "store.db"].map(|file| dir.path().join(file));
+/// The kinds of store.
+const STORES: [&str; 2] = ["memory", "file"];
+
+/// Starts taskgate at an address, with a store in a folder, if it has a file, and an audit log that goes to a FIFO there.
+fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str, store: &str) -> Binary {
+    let [fifo, config, path] = ["audit", "config.toml", "store.db"].map(|file| dir.path().join(file));
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    let text = format!("[audit]\nto = \"file\"\nfile = {:?}\n", fifo.display().to_string());
+    let [fifo, path] = [&fifo, &path].map(|path| path.display().to_string());
+    let path = if store == "file" { format!("path = {path:?}\n") } else { String::new() };
+    let text = format!("[audit]\nto = \"file\"\nfile = {fifo:?}\n[store]\nkind = {store:?}\n{path}");
     std::fs::write(&config, text).unwrap();
-    let [config, store] = [&config, &store].map(|path| path.to_str().unwrap());
-    let serve = ["serve", "--config", config, "--store", store, "--upstream", &upstream.url(), "--listen", listen];
-    Binary::start(&serve, &[])
+    let config = config.to_str().unwrap();
+    Binary::start(&["serve", "--config", config, "--upstream", &upstream.url(), "--listen", listen], &[])
 }
 
 /// Opens the FIFO for reading, also where nobody writes.
@@ -38,7 +42,7 @@ async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
     let upstream = Upstream::json().await;
     for (second, code) in [(false, 0), (true, 1)] {
         let dir = tempfile::TempDir::new().unwrap();
-        let taskgate = audited(&dir, &upstream, "127.0.0.1:0");
+        let taskgate = audited(&dir, &upstream, "127.0.0.1:0", "memory");
         // The FIFO can be opened while taskgate starts, and never again.
         let reader = reader(&dir);
         let client = Client::connect(&taskgate.url().await).await;
@@ -59,13 +63,13 @@ async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
 }
 
 #[tokio::test]
-async fn the_log_says_that_lines_wait_for_an_audit_file_that_hangs() {
+async fn the_log_says_that_lines_wait_for_an_audit_file_that_hangs_and_when_they_are_written() {
     let upstream = Upstream::json().await;
     let dir = tempfile::TempDir::new().unwrap();
-    let taskgate = audited(&dir, &upstream, "127.0.0.1:0");
-    let reader = reader(&dir);
+    let taskgate = audited(&dir, &upstream, "127.0.0.1:0", "memory");
+    let leaving = reader(&dir);
     let client = Client::connect(&taskgate.url().await).await;
-    drop(reader);
+    drop(leaving);
     let told = taskgate.logged_after("the audit log cannot be written; its lines wait");
     let asking = async {
         loop {
@@ -78,40 +82,51 @@ async fn the_log_says_that_lines_wait_for_an_audit_file_that_hangs() {
         () = asking => unreachable!("it goes on"),
     };
     assert!(told.contains("audit: it has taken no lines for 5s; a FIFO needs a reader"), "{told}");
+    let _reader = reader(&dir);
+    taskgate.logged_after("the audit log is written again").await;
 }
 
 #[tokio::test]
 async fn an_audit_file_that_does_not_open_is_an_error_at_the_start() {
     let upstream = Upstream::json().await;
-    let dir = tempfile::TempDir::new().unwrap();
-    let ended = audited(&dir, &upstream, "127.0.0.1:0").end().await;
-    assert_eq!(ended.code, Some(1));
-    assert!(ended.stderr.contains("audit: it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+    let started = STORES.map(|store| {
+        let dir = tempfile::TempDir::new().unwrap();
+        (audited(&dir, &upstream, "127.0.0.1:0", store), dir)
+    });
+    for (taskgate, _dir) in started {
+        let ended = taskgate.end().await;
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.stderr.contains("audit: it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+    }
 }
 
 #[tokio::test]
-async fn until_the_audit_file_is_open_clients_are_told_to_try_again_and_the_store_is_left_alone() {
-    let (upstream, port) = (Upstream::json().await, Port::free());
-    let dir = tempfile::TempDir::new().unwrap();
-    let taskgate = audited(&dir, &upstream, &port.address());
-    let mut early = connected(&port).await;
-    early.write_all(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    let mut answer = String::new();
-    early.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("taskgate is starting"), "{answer}");
-    assert!(!dir.path().join("store.db").exists());
-    let _reader = reader(&dir);
-    Client::connect(&taskgate.url().await).await;
-    assert!(dir.path().join("store.db").exists());
+async fn until_the_audit_file_is_open_clients_are_told_to_try_again_and_a_store_is_left_alone() {
+    let upstream = Upstream::json().await;
+    for store in STORES {
+        let (dir, port) = (tempfile::TempDir::new().unwrap(), Port::free());
+        let taskgate = audited(&dir, &upstream, &port.address(), store);
+        let mut early = connected(&port).await;
+        early.write_all(b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        early.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("taskgate is starting"), "{answer}");
+        assert!(!dir.path().join("store.db").exists());
+        let _reader = reader(&dir);
+        Client::connect(&taskgate.url().await).await;
+        assert_eq!(dir.path().join("store.db").exists(), store == "file");
+    }
 }
 
 #[tokio::test]
 async fn sigterm_while_the_audit_file_does_not_open_ends_taskgate_with_exit_code_0() {
-    let (upstream, port) = (Upstream::json().await, Port::free());
-    let dir = tempfile::TempDir::new().unwrap();
-    let taskgate = audited(&dir, &upstream, &port.address());
-    connected(&port).await;
-    taskgate.signal(Signal::TERM);
-    let ended = taskgate.end().await;
-    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let upstream = Upstream::json().await;
+    for store in STORES {
+        let (dir, port) = (tempfile::TempDir::new().unwrap(), Port::free());
+        let taskgate = audited(&dir, &upstream, &port.address(), store);
+        connected(&port).await;
+        taskgate.signal(Signal::TERM);
+        let ended = taskgate.end().await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    }
 }

@@ -190,6 +190,19 @@ async fn an_audit_file_that_cannot_be_opened_is_named_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn an_audit_log_in_a_log_that_leaves_its_lines_out_is_a_warning() {
+    let (_dir, path) = file("[audit]\nto = \"log\"\n");
+    for (level, warned) in [("info", false), ("warn,taskgate=info,taskgate::audit=warn", true)] {
+        let args = ["--log", level, "serve", "--config", &path, "--upstream", UPSTREAM, "--listen", "127.0.0.1:0"];
+        let taskgate = Binary::start(&args, &[]);
+        taskgate.url().await;
+        taskgate.signal(rustix::process::Signal::TERM);
+        let log = taskgate.end().await.stderr;
+        assert_eq!(log.contains("add taskgate::audit=info"), warned, "{log}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_without_two_dashes_gets_the_way_to_write_it() {
     for subcommand in ["serve", "stdio"] {
         let why = refused(&[subcommand, "npx", "-y", "server"], &[]).await;
