@@ -52,7 +52,7 @@ impl JwtVerifier {
     /// Finds the principal of a token, at once unless the issuer may have newer keys.
     pub(super) fn identify(&self, token: BearerToken<'_>) -> Result<Identified, Denied> {
         let (digest, keys) = (token.digest(), self.keys.current());
-        if let Some(principal) = keys.as_ref().and_then(|keys| keys.verified.get(&digest)) {
+        if let Some(principal) = keys.as_ref().and_then(|keys| keys.known(&digest)) {
             return principal.if_live().map(|principal| Identified::Known(Some(principal)));
         }
         let token = token.text()?;
@@ -105,7 +105,7 @@ impl JwtVerifier {
             return Err(Denied::BadToken("the token has no end").into());
         }
         let principal = claims.principal(&self.rules.claims, self.rules.leeway)?;
-        keys.verified.insert(digest, principal.clone());
+        keys.remember(digest, principal.clone());
         Ok(principal)
     }
 }

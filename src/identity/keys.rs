@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use hashlink::LruCache;
 use jsonwebtoken::{
     Algorithm, DecodingKey, Validation,
     errors::Error,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse},
 };
-use moka::{policy::EvictionPolicy, sync::Cache};
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -16,13 +17,13 @@ use super::{Principal, claims::Claims, token::Digest};
 /// How many keys of a set are read.
 const MAX_KEYS: usize = 100;
 /// How many verified tokens are remembered.
-const MAX_VERIFIED: u64 = 10_000;
+const MAX_VERIFIED: usize = 10_000;
 
 /// A set of keys, and the tokens that they have verified.
 pub(super) struct KeySet {
     keys: Vec<VerifyingKey>,
     /// The principals of the tokens that these keys have verified. They are forgotten with the keys.
-    pub(super) verified: Cache<Digest, Principal>,
+    verified: Mutex<LruCache<Digest, Principal>>,
 }
 
 struct VerifyingKey {
@@ -54,8 +55,7 @@ impl KeySet {
             .into_iter()
             .take(MAX_KEYS)
             .filter_map(|key| serde_json::from_value(key).ok().and_then(VerifyingKey::of));
-        let verified = Cache::builder().max_capacity(MAX_VERIFIED).eviction_policy(EvictionPolicy::lru()).build();
-        Ok(Self { keys: keys.collect(), verified })
+        Ok(Self { keys: keys.collect(), verified: Mutex::new(LruCache::new(MAX_VERIFIED)) })
     }
 
     /// Returns how many keys can be used.
@@ -66,6 +66,17 @@ impl KeySet {
     /// Returns whether the keys are those of `other`.
     pub(super) fn same_keys(&self, other: &Self) -> bool {
         self.keys.iter().map(|key| &key.jwk).eq(other.keys.iter().map(|key| &key.jwk))
+    }
+
+    /// Returns the principal of a token that these keys have verified, unless it was forgotten.
+    pub(super) fn known(&self, token: &Digest) -> Option<Principal> {
+        self.verified.lock().get(token).cloned()
+    }
+
+    /// Remembers the principal of a token that these keys have verified. The one that no request has brought for longest
+    /// is forgotten first.
+    pub(super) fn remember(&self, token: Digest, principal: Principal) {
+        self.verified.lock().insert(token, principal);
     }
 
     /// Verifies the signature of a token, and returns what it claims. `None` if no key fits, or several fit a token

@@ -1,7 +1,10 @@
 //! What is known of a server's tools for callers whose calls each have a session of their own, which would have to ask
 //! anew.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use moka::sync::Cache;
 
@@ -13,13 +16,13 @@ const MAX: u64 = 64;
 /// How long they are kept: a session that has ended does not hear that the tools have changed.
 const KEPT: Duration = Duration::from_mins(5);
 
-/// The lists, each by the key of the calls that it is for.
+/// The lists, each by the key of the calls that it is for. Made for the first of them: an empty cache takes memory too.
 #[derive(Debug)]
-pub(super) struct ToolLists(Cache<PoolKey, Arc<KnownTools>>);
+pub(super) struct ToolLists(LazyLock<Cache<PoolKey, Arc<KnownTools>>>);
 
 impl Default for ToolLists {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(MAX).time_to_live(KEPT).build())
+        Self(LazyLock::new(|| Cache::builder().max_capacity(MAX).time_to_live(KEPT).build()))
     }
 }
 
