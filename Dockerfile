@@ -4,7 +4,7 @@ FROM rust:1-trixie AS build
 WORKDIR /build
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY src src
-# How SQLite is built.
+# How SQLite and the allocator are built.
 COPY .cargo .cargo
 # For --version; no repository is copied.
 ARG TASKGATE_COMMIT

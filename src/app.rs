@@ -1,5 +1,6 @@
 //! The one place that knows every room: puts the rooms together, opens the ports, and runs what happens by the clock.
 
+mod audit;
 mod background;
 mod keys;
 mod limits;
@@ -24,6 +25,7 @@ use tokio::{
 };
 
 use self::{
+    audit::{AuditedStart, finish},
     background::{give_turns, give_way, keep, refresh, sweep, sweep_pools, tick},
     keys::{Keys, unusable},
     store::OpenStore,
@@ -121,11 +123,7 @@ impl fmt::Display for StartError {
                      server.listen or server.admin in the file"
                 )
             }
-            Self::Audit(error) => write!(
-                f,
-                "the file in audit.file cannot be written: {error}; name a file in a folder that exists, where the user \
-                 that taskgate runs as may write"
-            ),
+            Self::Audit(error) => write!(f, "the file in audit.file cannot be written: {error}"),
             Self::Tls(error) => write!(f, "server.tls cannot be used: {error}"),
             Self::Store(error) | Self::Upstream(error) | Self::Identity(error) => f.write_str(error),
             Self::SeveralUpstreams(count) => {
@@ -203,11 +201,9 @@ impl Wrapper {
     /// [`StartError`]
     pub async fn new(config: Config) -> Result<Self, StartError> {
         let max_body = config.server.max_body;
+        let [_] = &*config.upstreams else { return Err(StartError::SeveralUpstreams(config.upstreams.len())) };
         let core = Core::build(config).await?;
-        let [upstream] = core.upstreams.all() else {
-            return Err(StartError::SeveralUpstreams(core.upstreams.all().len()));
-        };
-        Ok(Self { upstream: Arc::clone(upstream), core, max_body })
+        Ok(Self { upstream: Arc::clone(&core.upstreams.all()[0]), core, max_body })
     }
 
     /// Returns a function that kills every child process and writes the last audit lines, for an end without waiting.
@@ -234,6 +230,7 @@ impl Wrapper {
 impl Core {
     async fn build(config: Config) -> Result<Self, StartError> {
         let observer = Arc::new(Observer::new(config.audit).map_err(StartError::Audit)?);
+        let audited = AuditedStart::new(&observer);
         if let config::Store::File(_) = config.store {
             // What a start does to a store that was there before has lines in the audit log.
             observer.audit_opened().await.map_err(StartError::Audit)?;
@@ -274,8 +271,9 @@ impl Core {
         if let (Some(disk), Err(why)) = (&disk, restored) {
             return Err(unusable(disk, &why));
         }
-        // Nothing has happened yet that has lines: the file opens while the rest is built.
+        // Where the store is in memory, nothing has had lines yet: the file opened while the rest was built.
         observer.audit_opened().await.map_err(StartError::Audit)?;
+        audited.succeeded();
         Ok(Self {
             upstreams,
             identity,
@@ -332,9 +330,7 @@ impl Core {
             if disk.is_some_and(|disk| !disk.close()) {
                 tracing::error!("the disk takes nothing: the newest changes of tasks are lost");
             }
-            if let Err(error) = observer.finish_audit() {
-                tracing::error!(%error, "the last lines of the audit log are lost");
-            }
+            finish(&observer);
         }
     }
 }

@@ -89,7 +89,10 @@ fn lacks_command(upstream: &Upstream) -> Option<String> {
 
 /// Returns why lines cannot be appended to a file, as far as that is known without making it.
 fn cannot_be_written(file: &Path) -> Option<&'static str> {
-    if file.is_dir() || file.as_os_str().as_encoded_bytes().ends_with(b"/") {
+    if file.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        return Some("its name ends in a slash");
+    }
+    if file.is_dir() {
         return Some("it is a folder");
     }
     if file.exists() {
@@ -144,7 +147,7 @@ mod tests {
         let said = unfit(&missing, "/no/such/server");
         assert!(said[0].contains("audit.file") && said[0].contains("its folder does not exist"), "{said:?}");
         assert!(said[1].contains("/mcp: its command /no/such/server does not exist"), "{said:?}");
-        assert!(unfit(&folder.path().join("audit.jsonl/"), "sh")[0].contains("it is a folder"));
+        assert!(unfit(&folder.path().join("audit.jsonl/"), "sh")[0].contains("its name ends in a slash"));
         assert!(unfit(&fine, "no-such-server")[0].contains("or is not on PATH"));
         assert_eq!(unfit(&fine, "sh"), Vec::<String>::new());
         assert_eq!(unfit(&fine, "/bin/sh"), Vec::<String>::new());

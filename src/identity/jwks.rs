@@ -191,7 +191,7 @@ mod tests {
         let named = format!("auth.jwks: {}: ", file.path().display());
         for (text, why) in [("text", "it is not a JWK set"), ("{}", "missing field `keys`")] {
             std::fs::write(file.path(), text).expect("room");
-            let error = read(file.path()).err().expect(text);
+            let error = read(file.path()).expect_err(text);
             assert!(error.starts_with(&named) && error.contains(why), "{error}");
         }
     }

@@ -83,7 +83,10 @@ impl AuditFile {
     pub(super) async fn opened(&self) -> io::Result<()> {
         match timeout(OPEN_TIMEOUT, self.0.opened.wait()).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(self.0.named(error.kind(), error)),
+            Ok(Err(error)) => {
+                let advice = "name a file in a folder that exists and that taskgate's user may write to";
+                Err(self.0.named(error.kind(), &format!("{error}; {advice}")))
+            }
             Err(_) => {
                 let why = format!("it does not open within {OPEN_TIMEOUT:?}; a FIFO needs a reader");
                 Err(self.0.named(io::ErrorKind::TimedOut, &why))
@@ -102,13 +105,14 @@ impl AuditFile {
             backlog.waiting.extend(line);
             backlog.waiting.push(b'\n');
         }
+        if stalled {
+            // Under the lock, so that the end of this is logged after it.
+            let why = format!("it has taken no lines for {STALLED:?}; a FIFO needs a reader");
+            AuditWriter::report(&self.0.named(io::ErrorKind::TimedOut, &why));
+        }
         drop(backlog);
         if first {
             self.0.wake.notify_one();
-        }
-        if stalled {
-            let why = format!("it has taken no lines for {STALLED:?}; a FIFO needs a reader");
-            AuditWriter::report(&self.0.named(io::ErrorKind::TimedOut, &why));
         }
         has_room
     }

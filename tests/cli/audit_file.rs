@@ -10,21 +10,30 @@ use tokio::{
     time::sleep,
 };
 
-use crate::kit::{Binary, Client, Port, Upstream, eventually};
+use crate::{
+    file,
+    kit::{Binary, Client, Port, Upstream, eventually},
+};
 
 /// The kinds of store.
 const STORES: [&str; 2] = ["memory", "file"];
 
-/// Starts taskgate at an address, with a store in a folder, if it has a file, and an audit log that goes to a FIFO there.
-fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str, store: &str) -> Binary {
+/// Writes a configuration into a folder, with a store that is there if it has a file, and an audit log that goes to a
+/// FIFO there.
+fn configuration(dir: &tempfile::TempDir, store: &str) -> String {
     let [fifo, config, path] = ["audit", "config.toml", "store.db"].map(|file| dir.path().join(file));
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let [fifo, path] = [&fifo, &path].map(|path| path.display().to_string());
     let path = if store == "file" { format!("path = {path:?}\n") } else { String::new() };
     let text = format!("[audit]\nto = \"file\"\nfile = {fifo:?}\n[store]\nkind = {store:?}\n{path}");
     std::fs::write(&config, text).unwrap();
-    let config = config.to_str().unwrap();
-    Binary::start(&["serve", "--config", config, "--upstream", &upstream.url(), "--listen", listen], &[])
+    config.display().to_string()
+}
+
+/// Starts taskgate with that configuration, at an address.
+fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str, store: &str) -> Binary {
+    let config = configuration(dir, store);
+    Binary::start(&["serve", "--config", &config, "--upstream", &upstream.url(), "--listen", listen], &[])
 }
 
 /// Opens the FIFO for reading, also where nobody writes.
@@ -40,9 +49,9 @@ async fn connected(port: &Port) -> TcpStream {
 #[tokio::test]
 async fn an_audit_file_that_hangs_does_not_keep_taskgate_from_ending() {
     let upstream = Upstream::json().await;
-    for (second, code) in [(false, 0), (true, 1)] {
+    for (second, code, store) in [(false, 0, "memory"), (true, 1, "file")] {
         let dir = tempfile::TempDir::new().unwrap();
-        let taskgate = audited(&dir, &upstream, "127.0.0.1:0", "memory");
+        let taskgate = audited(&dir, &upstream, "127.0.0.1:0", store);
         // The FIFO can be opened while taskgate starts, and never again.
         let reader = reader(&dir);
         let client = Client::connect(&taskgate.url().await).await;
@@ -93,10 +102,14 @@ async fn an_audit_file_that_does_not_open_is_an_error_at_the_start() {
         let dir = tempfile::TempDir::new().unwrap();
         (audited(&dir, &upstream, "127.0.0.1:0", store), dir)
     });
-    for (taskgate, _dir) in started {
+    let dir = tempfile::TempDir::new().unwrap();
+    let config = configuration(&dir, "file");
+    let wrapper = Binary::start(&["stdio", "--config", &config, "--upstream", &upstream.url()], &[]);
+    for (taskgate, dir) in started.into_iter().chain([(wrapper, dir)]) {
         let ended = taskgate.end().await;
         assert_eq!(ended.code, Some(1));
         assert!(ended.stderr.contains("audit: it does not open within 5s; a FIFO needs a reader"), "{}", ended.stderr);
+        assert!(!dir.path().join("store.db").exists());
     }
 }
 
@@ -128,5 +141,36 @@ async fn sigterm_while_the_audit_file_does_not_open_ends_taskgate_with_exit_code
         taskgate.signal(Signal::TERM);
         let ended = taskgate.end().await;
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        assert!(!ended.stderr.contains("listening on "), "{}", ended.stderr);
+    }
+}
+
+#[tokio::test]
+async fn the_log_says_once_that_lines_wait_for_an_audit_file_that_fails_and_once_that_they_are_written() {
+    let upstream = Upstream::json().await;
+    let (dir, config) = file("[audit]\nto = \"file\"\nfile = \"audit.jsonl\"\n");
+    let taskgate =
+        Binary::start(&["serve", "--config", &config, "--upstream", &upstream.url(), "--listen", "127.0.0.1:0"], &[]);
+    let client = Client::connect(&taskgate.url().await).await;
+    let path = dir.path().join("audit.jsonl");
+    let lines = async || {
+        client.error("tasks/get", json!({ "taskId": "unknown" })).await;
+        let written = || std::fs::read_to_string(&path).ok().filter(|text| text.contains("lookup_failed"));
+        eventually(async || written()).await;
+    };
+    lines().await;
+    // A folder takes no lines.
+    std::fs::remove_file(&path).and_then(|()| std::fs::create_dir(&path)).unwrap();
+    client.error("tasks/get", json!({ "taskId": "unknown" })).await;
+    taskgate.logged_after("the audit log cannot be written; its lines wait").await;
+    std::fs::remove_dir(&path).unwrap();
+    lines().await;
+    taskgate.logged_after("the audit log is written again").await;
+    std::fs::remove_file(&path).unwrap();
+    lines().await;
+    taskgate.signal(Signal::TERM);
+    let log = taskgate.end().await.stderr;
+    for said in ["the audit log cannot be written", "the audit log is written again"] {
+        assert_eq!(log.matches(said).count(), 1, "{log}");
     }
 }

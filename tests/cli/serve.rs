@@ -186,7 +186,7 @@ async fn an_audit_file_that_cannot_be_opened_is_named_with_what_to_do() {
     let audit = dir.path().join("none/audit.jsonl");
     assert_eq!((ended.code, ended.stdout), (Some(1), String::new()));
     assert!(ended.stderr.contains(audit.to_str().unwrap()), "{}", ended.stderr);
-    assert!(ended.stderr.contains("name a file in a folder that exists"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("; name a file in a folder that exists"), "{}", ended.stderr);
 }
 
 #[tokio::test]

@@ -104,11 +104,14 @@ async fn a_command_that_cannot_start_is_an_error_for_the_client_and_in_the_exit_
 }
 
 #[tokio::test]
-async fn several_upstreams_cannot_be_wrapped() {
-    let config = tempfile::NamedTempFile::new().unwrap();
-    let text = "[[upstream]]\npath = \"/a\"\nurl = \"http://h/\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://h/\"";
-    std::fs::write(config.path(), text).unwrap();
-    let ended = Binary::run(&["stdio", "--config", config.path().to_str().unwrap()], &[]).await;
+async fn several_upstreams_cannot_be_wrapped_and_their_store_is_left_alone() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (config, store) = (dir.path().join("config.toml"), dir.path().join("store.db"));
+    let text = "[store]\nkind = \"file\"\npath = \"store.db\"\n\
+                [[upstream]]\npath = \"/a\"\nurl = \"http://h/\"\n[[upstream]]\npath = \"/b\"\nurl = \"http://h/\"";
+    std::fs::write(&config, text).unwrap();
+    let ended = Binary::run(&["stdio", "--config", config.to_str().unwrap()], &[]).await;
+    assert!(!store.exists());
     assert_eq!(ended.code, Some(1));
     assert!(ended.stderr.contains("stdio serves one upstream, but the configuration has 2"), "{}", ended.stderr);
     assert_eq!(ended.stdout, "");
