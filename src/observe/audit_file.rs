@@ -53,7 +53,7 @@ struct Backlog {
     unreported: Option<Instant>,
     /// Whether the last thing that the log says of the file is that its lines wait.
     reported: bool,
-    /// Why the last failed write did. A `finish` clears it when it begins.
+    /// Why the last write that failed did so. A `finish` clears it when it begins.
     failed: Option<io::Error>,
     /// Whether a `finish` waits.
     urgent: bool,
