@@ -115,14 +115,16 @@ async fn requests_over_http2_are_bounded_while_their_issuer_is_asked() {
     let clients = [(); 16].map(|()| Client::http2(&gate.url).with("authorization", "Bearer token"));
     // 8 MiB have room for less than 1024 of them, each with 8 KiB and its head.
     let mut asking: FuturesUnordered<_> = (0..1200).map(|at| clients[at % 16].send(Method::GET, "")).collect();
-    let limited = asking.next().await.unwrap();
-    assert_eq!(limited.status, 503);
-    assert!(limited.refusal().2.contains("whose tokens are being checked take 8MiB"), "{limited:?}");
+    for _ in 1024..=1200 {
+        let limited = asking.next().await.unwrap();
+        assert_eq!(limited.status, 503);
+        assert!(limited.refusal().2.contains("whose tokens are being checked take 8MiB"), "{limited:?}");
+    }
     issuer.let_go();
     let answers: Vec<_> = asking.collect().await;
     // They name no session.
     let identified = answers.iter().filter(|answer| answer.status == 400).count();
-    assert!((900..1024).contains(&identified), "{identified}");
+    assert!(identified >= 900, "{identified}");
     assert_eq!(attempt(&gate, "token").await.status, 200);
 }
 
