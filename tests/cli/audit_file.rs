@@ -36,7 +36,7 @@ fn audited(dir: &tempfile::TempDir, upstream: &Upstream, listen: &str, store: &s
     Binary::start(&["serve", "--config", &config, "--upstream", &upstream.url(), "--listen", listen], &[])
 }
 
-/// Opens the FIFO for reading, also where nobody writes.
+/// Opens the FIFO for reading. This does not wait for a writer.
 fn reader(dir: &tempfile::TempDir) -> std::fs::File {
     std::fs::OpenOptions::new().read(true).write(true).open(dir.path().join("audit")).unwrap()
 }
