@@ -10,10 +10,13 @@ use tokio::sync::oneshot;
 use super::{
     kept::{KeptTasks, Stage},
     record::ResultPlace,
-    rows::{self, CHUNK, SMALL},
+    rows::{self, CHUNK, NextRow, SMALL},
 };
 use crate::{
-    disk::{Later, LaterKey, Operation, Seals, Unavailable, WeakDisk, rusqlite::Connection},
+    disk::{
+        Later, LaterKey, Operation, Seals, Unavailable, WeakDisk,
+        rusqlite::{self, Connection},
+    },
     observe::events,
     task::{
         End, Task, TaskId,
@@ -97,7 +100,7 @@ impl PendingChange {
         result.chunks = result.chunks.saturating_add(u16::try_from(bytes.div_ceil(CHUNK)).unwrap_or(u16::MAX));
         let (tasks, seals, next) = (Arc::clone(&self.ways.tasks), Arc::clone(&self.ways.seals), Looked::of(&self.next));
         let run = move |connection: &Connection| {
-            if !next.can_follow(&tasks) {
+            if next.followed(&tasks).is_none() {
                 return Ok(false);
             }
             for (chunk, data) in (first..).zip(step.chunks(CHUNK)) {
@@ -131,25 +134,27 @@ impl PendingChange {
     /// disk.
     fn decide(self, whole: Option<Bytes>) {
         let bytes = whole.as_ref().map_or(0, Bytes::len) + self.call_bytes();
-        let (next, looked, call, place) = (self.next.clone(), Looked::of(&self.next), self.call.clone(), self.place);
-        let (ways, result) = (self.ways.clone(), self.result.clone());
+        let number = self.result.as_ref().and_then(ResultPlace::pieces);
+        let row = match self.next_row(whole.as_deref().filter(|_| number.is_none())) {
+            Ok(row) => row,
+            Err(error) => return self.finish(Err(Unavailable::from(&error))),
+        };
+        let piece = number.zip(whole);
+        let (looked, ways, place) = (Looked::of(&self.next), self.ways.clone(), self.place);
+        let has_ended = self.next.state.is_terminal();
         let run = move |connection: &Connection| {
-            if !looked.can_follow(&ways.tasks) {
+            let Some(Followed { has_note }) = looked.followed(&ways.tasks) else { return Ok(false) };
+            // The row knows of a change in the same batch, which memory has only after it.
+            if !row.write(connection)? {
                 return Ok(false);
             }
-            // The row knows of a change in the same batch, which memory has only after it.
-            if !next.state.is_terminal() {
-                let call = if let CallChange::Set(SavedCall(call)) = &call { Some(&**call) } else { None };
-                return rows::update(connection, &ways.seals, place, &next, call);
+            if has_ended && has_note {
+                rows::forget_note(connection, place)?;
             }
-            let (result, whole) = (result.as_ref(), whole.as_deref());
-            let number = result.and_then(ResultPlace::pieces);
-            let small = whole.filter(|_| number.is_none());
-            let is_next = rows::end(connection, &ways.seals, place, &next, result, small)?;
-            if let (true, Some(chunk), Some(number)) = (is_next, whole, number) {
-                rows::put_chunk(connection, &ways.seals, number, 0, chunk)?;
+            if let Some((number, chunk)) = &piece {
+                rows::put_chunk(connection, &ways.seals, *number, 0, chunk)?;
             }
-            Ok(is_next)
+            Ok(true)
         };
         let disk = self.ways.disk.clone();
         let pending = Pending::new(self);
@@ -162,6 +167,15 @@ impl PendingChange {
             }
         };
         submit(&disk, Operation::new(run, done).of_bytes(bytes), &pending);
+    }
+
+    fn next_row(&self, small: Option<&[u8]>) -> rusqlite::Result<NextRow> {
+        let Self { next, call, place, result, ways, .. } = self;
+        if next.state.is_terminal() {
+            return NextRow::ended(&ways.seals, *place, next, result.as_ref(), small);
+        }
+        let call = if let CallChange::Set(SavedCall(call)) = call { Some(&**call) } else { None };
+        NextRow::unfinished(&ways.seals, *place, next, call)
     }
 
     fn call_bytes(&self) -> usize {
@@ -235,13 +249,19 @@ impl Looked {
         Self { id: next.id, before: next.version.wrapping_sub(1) }
     }
 
-    fn can_follow(&self, tasks: &KeptTasks) -> bool {
+    /// Returns the task that the change follows, if it is the next one.
+    fn followed(&self, tasks: &KeptTasks) -> Option<Followed> {
         let mut index = tasks.index.lock();
-        index.get_mut(self.id).is_some_and(|entry| {
-            let kept = &entry.kept;
-            kept.stage == Stage::Kept && kept.task.version == self.before
-        })
+        let kept = &index.get_mut(self.id)?.kept;
+        let is_next = kept.stage == Stage::Kept && kept.task.version == self.before;
+        is_next.then_some(Followed { has_note: kept.has_note })
     }
+}
+
+/// What a change has to know of the task as it was.
+struct Followed {
+    /// Whether the file may have a note of it.
+    has_note: bool,
 }
 
 /// A change, taken by the first of two: its operation, or the refusal of that operation.

@@ -51,6 +51,8 @@ pub(super) struct Kept {
     pub is_told_damaged: bool,
     /// The newest note of how its call can be resumed, until it has ended.
     pub note: Option<Bytes>,
+    /// Whether the file may have a note of it.
+    pub has_note: bool,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
 }
@@ -69,7 +71,15 @@ pub(super) enum Stage {
 impl Kept {
     /// Returns a task that is on its way into the file.
     pub(super) fn admitted(task: Arc<Task>) -> Self {
-        Self { task, stage: Stage::Admitted, result: None, is_told_damaged: false, note: None, changing: 0 }
+        Self {
+            task,
+            stage: Stage::Admitted,
+            result: None,
+            is_told_damaged: false,
+            note: None,
+            has_note: false,
+            changing: 0,
+        }
     }
 }
 

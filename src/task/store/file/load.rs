@@ -28,7 +28,8 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
                 tasks.skip_results(result.number);
                 used.extend(result.pieces());
             }
-            let kept = Kept { stage: Stage::Kept, result, ..Kept::admitted(Arc::new(task)) };
+            let has_note = !task.state.is_terminal();
+            let kept = Kept { stage: Stage::Kept, result, has_note, ..Kept::admitted(Arc::new(task)) };
             is_whole &= index.restore(id, Entry { owner, place, bytes, expires, kept });
             tasks.deadlines.add(expires, id);
             tasks.observer.emit(events::TaskKept);

@@ -284,6 +284,7 @@ impl Store for FileStore {
         let (place, is_first) = {
             let mut index = self.tasks().index.lock();
             let Some(entry) = index.get_mut(task).filter(|entry| !entry.kept.task.state.is_terminal()) else { return };
+            entry.kept.has_note = true;
             (entry.place, entry.kept.note.replace(note).is_none())
         };
         let ways = self.ways.clone();
@@ -369,7 +370,7 @@ impl FileStore {
         let write = move |connection: &rusqlite::Connection| {
             let task = ways.tasks.index.lock().get_mut(id).map(|entry| Arc::clone(&entry.kept.task));
             let Some(task) = task.filter(|task| !task.state.is_terminal()) else { return Ok(()) };
-            rows::update(connection, &ways.seals, place, &task, None).map(drop)
+            rows::NextRow::unfinished(&ways.seals, place, &task, None)?.write(connection).map(drop)
         };
         let key = LaterKey { kind: "text", row: place.into(), task: Some(id) };
         self.disk.later(key, Later::new(write));

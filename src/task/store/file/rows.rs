@@ -44,45 +44,64 @@ pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &
     connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, record, call)).map(drop)
 }
 
-/// Writes a newer version of a task that has not ended, and of what is saved of its call, if that is new. Returns
-/// whether it did: another change of the same batch may have come first.
-pub(super) fn update(
-    connection: &Connection,
-    seals: &Seals,
+/// The next version of the row of a task, sealed. It is made before its batch begins, which others wait for.
+pub(super) struct NextRow {
     place: u64,
-    task: &Task,
-    call: Option<&[u8]>,
-) -> Sql<bool> {
-    let record = seal_record(seals, place, task, None)?;
-    let row = (place.cast_signed(), task.version);
-    let rows = if let Some(call) = call {
-        let update = "UPDATE tasks SET version = ?2, record = ?3, call = ?4 WHERE place = ?1 AND version < ?2";
-        connection.prepare_cached(update)?.execute((row.0, row.1, record, seal_call(seals, place, call)?))?
-    } else {
-        let update = "UPDATE tasks SET version = ?2, record = ?3 WHERE place = ?1 AND version < ?2";
-        connection.prepare_cached(update)?.execute((row.0, row.1, record))?
-    };
-    Ok(rows > 0)
+    version: u32,
+    record: Vec<u8>,
+    beside: Beside,
 }
 
-/// Writes the last version of a task, with its result if that is `small`, and drops what is saved of its call. Returns
-/// whether it did.
-pub(super) fn end(
-    connection: &Connection,
-    seals: &Seals,
-    place: u64,
-    task: &Task,
-    result: Option<&ResultPlace>,
-    small: Option<&[u8]>,
-) -> Sql<bool> {
-    let record = seal_record(seals, place, task, result)?;
-    let small = small.map(|raw| with_place("tasks", place, "result", |at| seals.seal(at, raw))).transpose()?;
-    let end = "UPDATE tasks SET version = ?2, record = ?3, call = NULL, result = ?4 WHERE place = ?1 AND version < ?2";
-    let rows = connection.prepare_cached(end)?.execute((place.cast_signed(), task.version, record, small))?;
-    if rows > 0 {
-        forget_note(connection, place)?;
+/// What else changes in a row.
+enum Beside {
+    Nothing,
+    /// What is saved of the call.
+    Call(Vec<u8>),
+    /// The task has ended: its result comes, if that is small, and what is saved of its call goes.
+    End(Option<Vec<u8>>),
+}
+
+impl NextRow {
+    /// Returns the row of a task that has not ended, with what is saved of its call, if that is new.
+    pub(super) fn unfinished(seals: &Seals, place: u64, task: &Task, call: Option<&[u8]>) -> Sql<Self> {
+        let record = seal_record(seals, place, task, None)?;
+        let beside = call.map_or(Ok(Beside::Nothing), |call| seal_call(seals, place, call).map(Beside::Call))?;
+        Ok(Self { place, version: task.version, record, beside })
     }
-    Ok(rows > 0)
+
+    /// Returns the row of a task that has ended, with its result if that is `small`.
+    pub(super) fn ended(
+        seals: &Seals,
+        place: u64,
+        task: &Task,
+        result: Option<&ResultPlace>,
+        small: Option<&[u8]>,
+    ) -> Sql<Self> {
+        let record = seal_record(seals, place, task, result)?;
+        let small = small.map(|raw| with_place("tasks", place, "result", |at| seals.seal(at, raw))).transpose()?;
+        Ok(Self { place, version: task.version, record, beside: Beside::End(small) })
+    }
+
+    /// Writes it. Returns whether it did: another change of the same batch may have come first.
+    pub(super) fn write(&self, connection: &Connection) -> Sql<bool> {
+        let (place, version, record) = (self.place.cast_signed(), self.version, &self.record);
+        let rows = match &self.beside {
+            Beside::Nothing => {
+                let update = "UPDATE tasks SET version = ?2, record = ?3 WHERE place = ?1 AND version < ?2";
+                connection.prepare_cached(update)?.execute((place, version, record))
+            }
+            Beside::Call(call) => {
+                let update = "UPDATE tasks SET version = ?2, record = ?3, call = ?4 WHERE place = ?1 AND version < ?2";
+                connection.prepare_cached(update)?.execute((place, version, record, call))
+            }
+            Beside::End(small) => {
+                let end = "UPDATE tasks SET version = ?2, record = ?3, call = NULL, result = ?4 \
+                           WHERE place = ?1 AND version < ?2";
+                connection.prepare_cached(end)?.execute((place, version, record, small))
+            }
+        };
+        rows.map(|rows| rows > 0)
+    }
 }
 
 /// Returns what is saved of the call of a task.
@@ -112,7 +131,8 @@ pub(super) fn get_note(connection: &Connection, seals: &Seals, place: u64) -> Sq
     Ok(note.map(open).transpose()?.map(Bytes::from))
 }
 
-fn forget_note(connection: &Connection, place: u64) -> Sql<()> {
+/// Removes the note of a task, if there is one.
+pub(super) fn forget_note(connection: &Connection, place: u64) -> Sql<()> {
     connection.prepare_cached("DELETE FROM notes WHERE place = ?1")?.execute([place.cast_signed()]).map(drop)
 }
 
