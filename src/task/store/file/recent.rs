@@ -1,9 +1,8 @@
 //! The results that memory has, so that most polls after an end read no disk: those that came last, from a call or from
 //! the disk.
 
-use std::collections::{BTreeMap, HashMap};
-
 use bytes::Bytes;
+use hashlink::LinkedHashMap;
 
 /// The most bytes that they take.
 const MAX_BYTES: usize = 16 << 20;
@@ -16,12 +15,8 @@ const BESIDE: usize = 96;
 #[derive(Debug)]
 pub(super) struct RecentResults {
     max_bytes: usize,
-    /// In the order in which they came, each with its number.
-    results: BTreeMap<u64, (u64, Bytes)>,
-    /// Where each number stands in that order.
-    turns: HashMap<u64, u64>,
-    /// How many have come.
-    came: u64,
+    /// In the order in which they came.
+    results: LinkedHashMap<u64, Bytes>,
     /// What all of them take.
     bytes: usize,
 }
@@ -34,7 +29,7 @@ impl Default for RecentResults {
 
 impl RecentResults {
     fn with_room(max_bytes: usize) -> Self {
-        Self { max_bytes, results: BTreeMap::new(), turns: HashMap::new(), came: 0, bytes: 0 }
+        Self { max_bytes, results: LinkedHashMap::new(), bytes: 0 }
     }
 
     /// Keeps a result, unless it is too large.
@@ -42,29 +37,29 @@ impl RecentResults {
         if raw.len() > MAX_RESULT {
             return;
         }
-        self.remove(number);
-        self.came += 1;
-        self.bytes += raw.len() + BESIDE;
-        self.turns.insert(number, self.came);
-        self.results.insert(self.came, (number, raw));
+        self.bytes += room(&raw);
+        self.bytes -= self.results.insert(number, raw).as_ref().map_or(0, room);
         while self.bytes > self.max_bytes
-            && let Some((oldest, _)) = self.results.first_key_value().map(|(_, result)| result)
+            && let Some((_, oldest)) = self.results.pop_front()
         {
-            self.remove(*oldest);
+            self.bytes -= room(&oldest);
         }
     }
 
     /// Returns a result, if it is here.
     pub(super) fn get(&self, number: u64) -> Option<Bytes> {
-        let (_, raw) = self.results.get(self.turns.get(&number)?)?;
-        Some(raw.clone())
+        self.results.get(&number).cloned()
     }
 
     /// Drops a result.
     pub(super) fn remove(&mut self, number: u64) {
-        let removed = self.turns.remove(&number).and_then(|turn| self.results.remove(&turn));
-        self.bytes -= removed.map_or(0, |(_, raw)| raw.len() + BESIDE);
+        self.bytes -= self.results.remove(&number).as_ref().map_or(0, room);
     }
+}
+
+/// Returns what a result takes.
+fn room(raw: &Bytes) -> usize {
+    raw.len() + BESIDE
 }
 
 #[cfg(test)]
@@ -116,10 +111,9 @@ mod tests {
                 } else {
                     recent.remove(number);
                 }
-                let kept: Vec<_> = recent.results.values().rev().map(|(number, raw)| (*number, raw.len())).collect();
+                let kept: Vec<_> = recent.results.iter().rev().map(|(number, raw)| (*number, raw.len())).collect();
                 prop_assert_eq!(&kept, &expected);
                 prop_assert_eq!(recent.bytes, expected.iter().map(|(_, bytes)| bytes + BESIDE).sum::<usize>());
-                prop_assert!(recent.turns.len() == kept.len() && kept.iter().all(|(number, _)| recent.get(*number).is_some()));
             }
         }
     }
