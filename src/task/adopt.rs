@@ -113,7 +113,7 @@ impl Engine {
         let stopped = runner.register(&task, runner.pace(task.keep))?;
         self.calls.begin(task.id, since);
         let saved = runner.saved_sent(since.elapsed(), runner.session.open().map(UpstreamGuard::get));
-        runner.insert(&task, saved, Change::give_up()).await?;
+        runner.insert(&task, saved, Change::give_up).await?;
         self.observer.emit(events::TaskCreated { who: &caller.who, task: task.id, tool: &tool_name, queued: false });
         let (outlook, beginning) = (self.outlook(&task), Beginning { since, progress, resumed: false });
         let request = request.filter(|request| request.bytes().len() <= MAX_KEPT);

@@ -180,8 +180,7 @@ impl Insertion {
                 runner.saved_waiting(&request)
             }
         };
-        let undone = status_message::failed(status_message::NOT_ACKNOWLEDGED);
-        runner.insert(&task, saved, undone).await?;
+        runner.insert(&task, saved, || status_message::failed(status_message::NOT_ACKNOWLEDGED)).await?;
         engine.observer.emit(events::TaskCreated { who: &caller.who, task: id, tool: &tool, queued });
         drop(task_admission);
         let (start, started) = oneshot::channel();

@@ -53,7 +53,12 @@ impl Runner {
     ///
     /// # Errors
     /// [`NotCreated::Kept`] and [`NotCreated::Unavailable`]
-    pub(super) async fn insert(&self, task: &Task, call: Option<SavedCall>, undone: Change) -> Result<(), NotCreated> {
+    pub(super) async fn insert(
+        &self,
+        task: &Task,
+        call: Option<SavedCall>,
+        undone: fn() -> Change,
+    ) -> Result<(), NotCreated> {
         let inserted = self.engine.ledger.store.insert(task.clone(), call).await;
         if !matches!(inserted, Ok(Ok(()))) {
             // First, so that nothing is announced of a task that its client does not know.
@@ -66,7 +71,7 @@ impl Runner {
                 self.engine.ledger.report_unavailable(&unavailable);
                 let (engine, owner, id) = (Arc::clone(&self.engine), task.owner.clone(), task.id);
                 // Afterwards the store has no such task, or one that has ended.
-                tokio::spawn(async move { engine.change_when_available(&owner, id, |_| Some(undone.clone())).await });
+                tokio::spawn(async move { engine.change_when_available(&owner, id, |_| Some(undone())).await });
                 Err(self.not_created("store", NotCreated::Unavailable))
             }
         }

@@ -74,6 +74,8 @@ pub struct Server {
     /// Its name, for the log.
     id: UpstreamId,
     uri: Uri,
+    /// A digest of that, which may have secrets in it, for what is saved of sessions.
+    digest: Arc<str>,
     transport: Transport,
     /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
@@ -113,10 +115,11 @@ impl Server {
         // Only this notices a host that vanishes without closing its connections.
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
+        let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
         let pool = Arc::new(Pool::new(Connector::new(connector, &uri)?, uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, asks_apart, closings) = (Arc::default(), Arc::default(), TaskTracker::new());
-        Ok(Self { id, uri, transport, last_over_sse, asks_apart, pool, refused, added, closings })
+        Ok(Self { id, uri, digest, transport, last_over_sse, asks_apart, pool, refused, added, closings })
     }
 
     pub(super) fn has_get_stream(&self) -> bool {
@@ -199,12 +202,7 @@ impl Server {
 
     /// Returns whether a session was one with another URL.
     pub(super) fn is_elsewhere(&self, saved: &SavedLink) -> bool {
-        saved.address != self.digest()
-    }
-
-    /// Returns a digest of the address, which may have secrets in it, for what is saved of sessions.
-    fn digest(&self) -> String {
-        BASE64.encode(digest(&SHA256, self.uri.to_string().as_bytes()))
+        *saved.address != *self.digest
     }
 
     /// Makes a link that goes on with a session; `None` if the session is one with another server.
