@@ -213,6 +213,8 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             is_whole = count + backlog == 0;
             break;
         } else if result.is_ok() {
+            // Those who were told run first, so that what they submit has a part in the next sync.
+            thread::yield_now();
             batches.checkpoint_if_long();
         } else {
             thread::sleep(PAUSE);
