@@ -3,7 +3,7 @@
 
 use std::{
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -25,6 +25,8 @@ use super::{
     wal,
 };
 
+/// Of a file that does not have its end.
+pub(super) const END_IS_MISSING: &str = "its end is missing";
 /// How long another process may lock the file, such as a backup at its beginning.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
@@ -100,7 +102,9 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
     let commits = log.map_err(|why| wrong(damaged(&why)))?;
-    is_long_enough(&path).map_err(wrong)?;
+    if !has_its_end(&path).map_err(|error| wrong(said(&error)))? {
+        return Err(wrong(damaged(END_IS_MISSING)));
+    }
     is_writable(&path).map_err(wrong)?;
     let pages = page_map::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
     pages.map_err(|why| wrong(damaged_beside_rows(&why)))?;
@@ -131,19 +135,20 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     Ok((Ready { path, connection, mark, seals, time }, opened))
 }
 
-/// Says so if the file is shorter than its header tells. While there is a log, the file may be.
-fn is_long_enough(path: &Path) -> Result<(), String> {
+/// Returns whether the file is as long as its header tells. While there is a log, the file may be shorter.
+pub(super) fn has_its_end(path: &Path) -> io::Result<bool> {
     if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
-        return Ok(());
+        return Ok(true);
     }
     let mut header = [0; 32];
-    let file = File::open(path).and_then(|mut file| file.read_exact(&mut header).and_then(|()| file.metadata()));
-    let length = file.map_err(|error| error.to_string())?.len();
+    let mut file = File::open(path)?;
+    file.read_exact(&mut header)?;
+    let length = file.metadata()?.len();
     let page = u16::from_be_bytes([header[16], header[17]]);
     let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
     // A page of 65536 bytes is written as 1.
     let page = if page == 1 { 1 << 16 } else { u64::from(page) };
-    if length < page * u64::from(pages) { Err(damaged("its end is missing")) } else { Ok(()) }
+    Ok(length >= page * u64::from(pages))
 }
 
 fn not_locked(path: &Path, error: &NotLocked) -> String {
@@ -318,5 +323,25 @@ pub(super) fn no_seals(why: &NoSeals) -> String {
         NoSeals::Damaged => damaged("a data key is not what was written"),
         NoSeals::NoRandom => "the system gives no random bytes".to_owned(),
         NoSeals::Sql(error) => unreadable(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sqlite_has_neither_counts_of_memory_nor_shared_caches_nor_what_else_is_left_out() {
+        let connection = Connection::open_in_memory().expect("memory");
+        let mut options = connection.prepare("PRAGMA compile_options").expect("SQL");
+        let options =
+            options.query_map((), |row| row.get::<_, String>(0)).and_then(|rows| rows.collect::<Result<Vec<_>, _>>());
+        let options = options.expect("text");
+        for option in ["DEFAULT_MEMSTATUS=0", "OMIT_SHARED_CACHE", "OMIT_LOAD_EXTENSION"] {
+            assert!(options.iter().any(|set| set == option), "{option} by .cargo/config.toml: {options:?}");
+        }
+        for option in ["ENABLE_STAT4", "ENABLE_FTS3", "ENABLE_FTS5", "ENABLE_RTREE", "ENABLE_DBSTAT_VTAB"] {
+            assert!(!options.iter().any(|set| set == option), "{option} by .cargo/config.toml");
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::{
     keys::{self, NoSeals},
     locate::{Looks, is_writable, look, said},
     mark,
-    open::{no_seals, state},
+    open::{self, END_IS_MISSING, no_seals, state},
     schema::{self, FORMAT},
     wal,
 };
@@ -120,13 +120,16 @@ pub(super) fn read_only(path: &Path) -> Result<ReadOnly, String> {
     let noted = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
     let mut damages: Vec<_> = mark::unreadable(path, noted).into_iter().collect();
     // A log that is being written changes while it is read.
+    let mut has_its_end = true;
     if !mark::is_locked(path) {
         let log = wal::check(&beside(path, "-wal"));
         damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
+        has_its_end = open::has_its_end(path).map_err(|error| said(&error))?;
+        damages.extend((!has_its_end).then(|| END_IS_MISSING.to_owned()));
     }
     // Before SQLite opens the file: closing a second descriptor would drop its locks.
     let unwritable = is_writable(path).err();
-    let connection = connect(path).map_err(|error| unreadable(&error))?;
+    let connection = connect(path, has_its_end).map_err(|error| unreadable(&error))?;
     match state(&connection) {
         Ok(state) => damages.extend(mark::lost(path, noted, state.batch)),
         // Tasks can be read without it.
@@ -135,10 +138,14 @@ pub(super) fn read_only(path: &Path) -> Result<ReadOnly, String> {
     Ok(ReadOnly { connection, damages, unwritable })
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+fn connect(path: &Path, has_its_end: bool) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "mmap_size", 0)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
+    if !has_its_end {
+        // SQLite then reads what is there. Otherwise it reads nothing of such a file.
+        connection.pragma_update(None, "writable_schema", true)?;
+    }
     // The first one that reads the file.
     connection.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()))?;
     Ok(connection)

@@ -205,6 +205,27 @@ async fn a_damaged_task_hides_no_other_one_and_is_told_with_its_place() {
 }
 
 #[tokio::test]
+async fn what_a_file_without_its_end_still_has_can_be_exported() {
+    let folder = folder();
+    let store = store(&folder).await;
+    for _ in 0..200 {
+        add_ended(&store).await;
+    }
+    let path = closed(&folder, store);
+    let length = std::fs::metadata(&path).expect("there").len();
+    std::fs::File::options().write(true).open(&path).expect("there").set_len(length * 3 / 4).expect("room");
+    let refused = Disk::open(&options(&folder, None), &Arc::default()).expect_err("it is damaged").to_string();
+    assert!(refused.contains("its end is missing"), "{refused}");
+    let (mut out, mut told) = (Vec::new(), Vec::new());
+    let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    assert!((50..200).contains(&read.tasks) && read.results == read.tasks, "{read:?}: {told:?}");
+    assert_eq!(told[0], "its end is missing");
+    assert_eq!(check(&path, &[], |_| ()).expect("readable").tasks, read.tasks);
+    let copied = crate::disk::backup(&path, &folder.path().join("copy")).expect_err("it lacks tasks").to_string();
+    assert!(copied.contains("its end is missing"), "{copied}");
+}
+
+#[tokio::test]
 async fn a_version_that_is_not_that_of_the_task_is_damage() {
     let folder = folder();
     let store = store(&folder).await;
