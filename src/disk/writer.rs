@@ -202,7 +202,7 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             backlog,
         });
         batches.take_damages().iter().for_each(|damage| damages.tell(damage));
-        let gathering = Gathering::begin();
+        let (gathering, is_any_told) = (Gathering::begin(), !operations.is_empty());
         for operation in operations {
             operation.tell(&result);
         }
@@ -213,8 +213,10 @@ fn serve(shared: &Shared, mut batches: Batches, mut damages: Damages, observer: 
             is_whole = count + backlog == 0;
             break;
         } else if result.is_ok() {
-            // Those who were told run first, so that what they submit has a part in the next sync.
-            thread::yield_now();
+            if is_any_told {
+                // Lets those run who were told, so that what they submit can be a part of the next batch.
+                thread::yield_now();
+            }
             batches.checkpoint_if_long();
         } else {
             thread::sleep(PAUSE);

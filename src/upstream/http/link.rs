@@ -170,7 +170,7 @@ impl Link for HttpLink {
             return None;
         }
         let session = self.0.id.get().map(|id| id.to_str().map(str::to_owned)).transpose().ok()?;
-        Some(SavedLink { address: self.0.server.digest.to_string(), session, version: *self.0.version.get()? })
+        Some(SavedLink { address: self.0.server.address.to_string(), session, version: *self.0.version.get()? })
     }
 
     fn leave(&self) {

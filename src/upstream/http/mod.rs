@@ -74,8 +74,8 @@ pub struct Server {
     /// Its name, for the log.
     id: UpstreamId,
     uri: Uri,
-    /// A digest of that, which may have secrets in it, for what is saved of sessions.
-    digest: Arc<str>,
+    /// A digest of `uri` for what is saved of sessions. The address itself may have secrets in it.
+    address: Arc<str>,
     transport: Transport,
     /// With [`Transport::Auto`]: whether the last session was opened over HTTP+SSE.
     last_over_sse: Arc<AtomicBool>,
@@ -115,11 +115,11 @@ impl Server {
         // Only this notices a host that vanishes without closing its connections.
         connector.set_keepalive(Some(KEEPALIVE));
         connector.set_keepalive_interval(Some(KEEPALIVE));
-        let digest = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
+        let address = BASE64.encode(digest(&SHA256, uri.to_string().as_bytes())).into();
         let pool = Arc::new(Pool::new(Connector::new(connector, &uri)?, uri.clone())?);
         let added = Arc::new(AddedHeaders::new(forward));
         let (last_over_sse, asks_apart, closings) = (Arc::default(), Arc::default(), TaskTracker::new());
-        Ok(Self { id, uri, digest, transport, last_over_sse, asks_apart, pool, refused, added, closings })
+        Ok(Self { id, uri, address, transport, last_over_sse, asks_apart, pool, refused, added, closings })
     }
 
     pub(super) fn has_get_stream(&self) -> bool {
@@ -202,7 +202,7 @@ impl Server {
 
     /// Returns whether a session was one with another URL.
     pub(super) fn is_elsewhere(&self, saved: &SavedLink) -> bool {
-        *saved.address != *self.digest
+        *saved.address != *self.address
     }
 
     /// Makes a link that goes on with a session; `None` if the session is one with another server.

@@ -100,7 +100,7 @@ impl PendingChange {
         result.chunks = result.chunks.saturating_add(u16::try_from(bytes.div_ceil(CHUNK)).unwrap_or(u16::MAX));
         let (tasks, seals, next) = (Arc::clone(&self.ways.tasks), Arc::clone(&self.ways.seals), Looked::of(&self.next));
         let run = move |connection: &Connection| {
-            if next.followed(&tasks).is_none() {
+            if next.may_have_note(&tasks).is_none() {
                 return Ok(false);
             }
             for (chunk, data) in (first..).zip(step.chunks(CHUNK)) {
@@ -143,12 +143,13 @@ impl PendingChange {
         let (looked, ways, place) = (Looked::of(&self.next), self.ways.clone(), self.place);
         let has_ended = self.next.state.is_terminal();
         let run = move |connection: &Connection| {
-            let Some(Followed { has_note }) = looked.followed(&ways.tasks) else { return Ok(false) };
+            let Some(may_have_note) = looked.may_have_note(&ways.tasks) else { return Ok(false) };
             // The row knows of a change in the same batch, which memory has only after it.
             if !row.write(connection)? {
                 return Ok(false);
             }
-            if has_ended && has_note {
+            // Most tasks never have one.
+            if has_ended && may_have_note {
                 rows::forget_note(connection, place)?;
             }
             if let Some((number, chunk)) = &piece {
@@ -249,19 +250,14 @@ impl Looked {
         Self { id: next.id, before: next.version.wrapping_sub(1) }
     }
 
-    /// Returns the task that the change follows, if it is the next one.
-    fn followed(&self, tasks: &KeptTasks) -> Option<Followed> {
+    /// Returns whether the file may have a note of the task; `None` where memory does not have the version before the
+    /// change.
+    fn may_have_note(&self, tasks: &KeptTasks) -> Option<bool> {
         let mut index = tasks.index.lock();
         let kept = &index.get_mut(self.id)?.kept;
-        let is_next = kept.stage == Stage::Kept && kept.task.version == self.before;
-        is_next.then_some(Followed { has_note: kept.has_note })
+        let is_before = kept.stage == Stage::Kept && kept.task.version == self.before;
+        is_before.then_some(kept.may_have_note)
     }
-}
-
-/// What a change has to know of the task as it was.
-struct Followed {
-    /// Whether the file may have a note of it.
-    has_note: bool,
 }
 
 /// A change, taken by the first of two: its operation, or the refusal of that operation.

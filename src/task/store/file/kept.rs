@@ -52,7 +52,7 @@ pub(super) struct Kept {
     /// The newest note of how its call can be resumed, until it has ended.
     pub note: Option<Bytes>,
     /// Whether the file may have a note of it.
-    pub has_note: bool,
+    pub may_have_note: bool,
     /// How many changes of it are on their way to the disk. While there are any, all go that way, in their order.
     pub changing: u32,
 }
@@ -77,7 +77,7 @@ impl Kept {
             result: None,
             is_told_damaged: false,
             note: None,
-            has_note: false,
+            may_have_note: false,
             changing: 0,
         }
     }

@@ -28,8 +28,9 @@ pub(super) async fn load(disk: &Disk, ways: &Ways) -> Result<(), Unavailable> {
                 tasks.skip_results(result.number);
                 used.extend(result.pieces());
             }
-            let has_note = !task.state.is_terminal();
-            let kept = Kept { stage: Stage::Kept, result, has_note, ..Kept::admitted(Arc::new(task)) };
+            // Notes are not read here.
+            let may_have_note = !task.state.is_terminal();
+            let kept = Kept { stage: Stage::Kept, result, may_have_note, ..Kept::admitted(Arc::new(task)) };
             is_whole &= index.restore(id, Entry { owner, place, bytes, expires, kept });
             tasks.deadlines.add(expires, id);
             tasks.observer.emit(events::TaskKept);

@@ -284,7 +284,7 @@ impl Store for FileStore {
         let (place, is_first) = {
             let mut index = self.tasks().index.lock();
             let Some(entry) = index.get_mut(task).filter(|entry| !entry.kept.task.state.is_terminal()) else { return };
-            entry.kept.has_note = true;
+            entry.kept.may_have_note = true;
             (entry.place, entry.kept.note.replace(note).is_none())
         };
         let ways = self.ways.clone();

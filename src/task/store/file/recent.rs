@@ -44,6 +44,10 @@ impl RecentResults {
         {
             self.bytes -= room(&oldest);
         }
+        // The list keeps what it has had for those that went.
+        if self.results.len() * 4 < self.results.capacity() {
+            self.results.shrink_to_fit();
+        }
     }
 
     /// Returns a result, if it is here.

@@ -44,7 +44,8 @@ pub(super) fn insert(connection: &Connection, seals: &Seals, place: u64, task: &
     connection.prepare_cached(insert)?.execute((place.cast_signed(), task.version, record, call)).map(drop)
 }
 
-/// The next version of the row of a task, sealed. It is made before its batch begins, which others wait for.
+/// The next version of the row of a task, sealed. A change makes it before its batch, so that the batch is short. A later
+/// text makes it within the batch, to be the newest.
 pub(super) struct NextRow {
     place: u64,
     version: u32,

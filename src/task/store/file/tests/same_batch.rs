@@ -9,7 +9,7 @@ use crate::{
         Change, Clock,
         state::tests::{at, error, owner, result, task},
         store::{
-            CallChange, MaxKept, PageOrder, Store as _,
+            CallChange, MaxKept, PageOrder, SavedCall, Store as _,
             file::testing::{folder, opened},
         },
     },
@@ -45,6 +45,37 @@ async fn of_two_ends_in_one_batch_the_first_is_made_though_another_change_is_ref
     drop(store);
     let again = open().await;
     assert_eq!(again.end(&owner(), task.id).await.expect("available").as_ref(), made.end());
+}
+
+#[tokio::test]
+async fn a_note_that_meets_the_end_of_its_task_in_one_batch_does_not_stay() {
+    for comes_first in [true, false] {
+        let folder = folder();
+        let room = MaxKept::of_tasks(usize::MAX, usize::MAX);
+        let store = opened(&folder, room, None, Some(Clock::starting_at(1000))).await;
+        let task = task(&owner());
+        store.insert(task.clone(), Some(SavedCall("call".into()))).await.expect("available").expect("room");
+        // Nothing is written until all of this waits.
+        let (go, wait) = mpsc::channel();
+        store.disk.submit(Operation::new(move |_| Ok(wait.recv()), drop)).expect("room");
+        let note = || (1..=2).for_each(|_| store.note(task.id, "a note".into(), Arc::new(|| ())));
+        let end: Change = result("{}");
+        let replace =
+            || store.replace(task.after(&end, at(2000)).expect("not ended"), end.end().cloned(), CallChange::Keep);
+        let ending = if comes_first {
+            note();
+            replace()
+        } else {
+            let ending = replace();
+            note();
+            ending
+        };
+        go.send(()).expect("it waits");
+        assert_eq!(ending.await, Ok(true));
+        store.disk.write(|_| Ok(())).await.expect("available");
+        let count = |rows: &Connection| rows.query_row("SELECT count(*) FROM notes", (), |row| row.get::<_, u32>(0));
+        assert_eq!(store.disk.read(count).await, Ok(0), "{comes_first}");
+    }
 }
 
 #[tokio::test]
