@@ -8,6 +8,7 @@ mod beside;
 mod companions;
 mod cut;
 mod damage;
+mod end;
 mod error;
 mod failed;
 mod keys;

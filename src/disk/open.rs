@@ -3,7 +3,6 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Read as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -14,7 +13,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 use super::{
     Damaged, OpenError, Seals,
     beside::beside,
-    companions,
+    companions, end,
     error::{damaged, damaged_beside_rows, without_log},
     keys::{self, NoSeals},
     locate::{Looks, NEEDS, has_one_name, is_writable, look, place, said},
@@ -25,8 +24,6 @@ use super::{
     wal,
 };
 
-/// Of a file that does not have its end.
-pub(super) const END_IS_MISSING: &str = "its end is missing";
 /// How long another process may lock the file, such as a backup at its beginning.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
@@ -102,8 +99,8 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let log = wal::check(&beside(&path, "-wal"));
     let log = log.map_err(|error| wrong(format!("its log \"-wal\" cannot be read: {}", said(&error))))?;
     let commits = log.map_err(|why| wrong(damaged(&why)))?;
-    if !has_its_end(&path).map_err(|error| wrong(said(&error)))? {
-        return Err(wrong(damaged(END_IS_MISSING)));
+    if let Some(why) = end::missing(&path, &commits).map_err(|error| wrong(said(&error)))? {
+        return Err(wrong(damaged(&why)));
     }
     is_writable(&path).map_err(wrong)?;
     let pages = page_map::check(&path, &commits).map_err(|error| wrong(said(&error)))?;
@@ -133,22 +130,6 @@ pub(super) fn open(options: &OpenOptions) -> Result<(Ready, Opened), OpenError> 
     let (seals, time) = found;
     let opened = Opened { now: time.seen().unix, is_new };
     Ok((Ready { path, connection, mark, seals, time }, opened))
-}
-
-/// Returns whether the file is as long as its header tells. While there is a log, the file may be shorter.
-pub(super) fn has_its_end(path: &Path) -> io::Result<bool> {
-    if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
-        return Ok(true);
-    }
-    let mut header = [0; 32];
-    let mut file = File::open(path)?;
-    file.read_exact(&mut header)?;
-    let length = file.metadata()?.len();
-    let page = u16::from_be_bytes([header[16], header[17]]);
-    let pages = u32::from_be_bytes([header[28], header[29], header[30], header[31]]);
-    // A page of 65536 bytes is written as 1.
-    let page = if page == 1 { 1 << 16 } else { u64::from(page) };
-    Ok(length >= page * u64::from(pages))
 }
 
 fn not_locked(path: &Path, error: &NotLocked) -> String {
@@ -331,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlite_has_neither_counts_of_memory_nor_shared_caches_nor_what_else_is_left_out() {
+    fn sqlite_is_built_without_what_taskgate_has_no_use_for() {
         let connection = Connection::open_in_memory().expect("memory");
         let mut options = connection.prepare("PRAGMA compile_options").expect("SQL");
         let options =
@@ -340,7 +321,7 @@ mod tests {
         for option in ["DEFAULT_MEMSTATUS=0", "OMIT_SHARED_CACHE", "OMIT_LOAD_EXTENSION"] {
             assert!(options.iter().any(|set| set == option), "{option} by .cargo/config.toml: {options:?}");
         }
-        for option in ["ENABLE_STAT4", "ENABLE_FTS3", "ENABLE_FTS5", "ENABLE_RTREE", "ENABLE_DBSTAT_VTAB"] {
+        for option in ["ENABLE_STAT4", "ENABLE_FTS3", "ENABLE_FTS5", "ENABLE_RTREE", "ENABLE_DBSTAT_VTAB", "SOUNDEX"] {
             assert!(!options.iter().any(|set| set == option), "{option} by .cargo/config.toml");
         }
     }

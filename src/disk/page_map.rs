@@ -26,7 +26,7 @@ const FURTHER_REST: u8 = 4;
 /// A page of a tree to which another one leads.
 const BRANCH: u8 = 5;
 /// SQLite never uses the page that has this byte.
-const LOCKED_BYTE: usize = 0x4000_0000;
+pub(super) const LOCKED_BYTE: usize = 0x4000_0000;
 
 /// The pages of a file with the commits of its log.
 struct Pages<'a> {
@@ -80,9 +80,6 @@ fn walk(path: &Path, commits: &Commits) -> Result<(), Wrong> {
         return Err(Wrong::Damaged("its header has no size of a page".to_owned()));
     }
     pages.count = commits.length.unwrap_or_else(|| number(&header, 28));
-    if commits.length.is_none() && u64::from(pages.count) * pages.size as u64 > pages.file.metadata()?.len() {
-        return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
-    }
     let listed = pages.listed(number(&header, 32), number(&header, 36))?;
     // A file that was made by another program may have no pointer map.
     if number(&header, 52) == 0 { Ok(()) } else { pages.check_map(&listed) }

@@ -2,17 +2,17 @@
 
 use std::{fs, path::Path};
 
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 
 use super::{
     OpenError, Place, Seals,
     beside::beside,
-    companions,
+    companions, end,
     error::{is_damage, without_log},
     keys::{self, NoSeals},
     locate::{Looks, is_writable, look, said},
     mark,
-    open::{self, END_IS_MISSING, no_seals, state},
+    open::{no_seals, state},
     schema::{self, FORMAT},
     wal,
 };
@@ -24,7 +24,7 @@ pub struct Rescue {
     pub connection: Connection,
     /// Opens its blobs.
     pub seals: Seals,
-    /// What is wrong with it before anything else is read: commits are missing, or their format is not known.
+    /// What is wrong with it before anything else is read: commits or pages are missing, or its format is not known.
     pub damages: Vec<String>,
     /// That it is of a newer format, of which nothing can be said to be wrong.
     pub newer: Option<OpenError>,
@@ -102,7 +102,7 @@ impl Rescue {
 /// A file that SQLite has open to read it.
 pub(super) struct ReadOnly {
     pub connection: Connection,
-    /// What of its commits is missing.
+    /// What is missing of it, or of its commits.
     pub damages: Vec<String>,
     /// Why a start could not write it, which a copy ends.
     pub unwritable: Option<String>,
@@ -119,17 +119,19 @@ pub(super) fn read_only(path: &Path) -> Result<ReadOnly, String> {
     // Before the file is read: the mark of one in use goes on meanwhile.
     let noted = mark::noted(path).map_err(|error| format!("its mark cannot be read: {}", said(&error)))?;
     let mut damages: Vec<_> = mark::unreadable(path, noted).into_iter().collect();
+    let mut missing = None;
     // A log that is being written changes while it is read.
-    let mut has_its_end = true;
     if !mark::is_locked(path) {
         let log = wal::check(&beside(path, "-wal"));
-        damages.extend(log.map_err(|error| format!("its log cannot be read: {}", said(&error)))?.err());
-        has_its_end = open::has_its_end(path).map_err(|error| said(&error))?;
-        damages.extend((!has_its_end).then(|| END_IS_MISSING.to_owned()));
+        match log.map_err(|error| format!("its log cannot be read: {}", said(&error)))? {
+            Ok(commits) => missing = end::missing(path, &commits).map_err(|error| said(&error))?,
+            Err(why) => damages.push(why),
+        }
     }
     // Before SQLite opens the file: closing a second descriptor would drop its locks.
     let unwritable = is_writable(path).err();
-    let connection = connect(path, has_its_end).map_err(|error| unreadable(&error))?;
+    let connection = connect(path, missing.is_none()).map_err(|error| unreadable(&error))?;
+    damages.extend(missing);
     match state(&connection) {
         Ok(state) => damages.extend(mark::lost(path, noted, state.batch)),
         // Tasks can be read without it.
@@ -141,9 +143,10 @@ pub(super) fn read_only(path: &Path) -> Result<ReadOnly, String> {
 fn connect(path: &Path, has_its_end: bool) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     connection.pragma_update(None, "mmap_size", 0)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     if !has_its_end {
-        // SQLite then reads what is there. Otherwise it reads nothing of such a file.
+        // SQLite takes the length of the file then for that in its header. Otherwise it reads nothing of such a file.
         connection.pragma_update(None, "writable_schema", true)?;
     }
     // The first one that reads the file.

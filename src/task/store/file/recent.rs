@@ -44,7 +44,11 @@ impl RecentResults {
         {
             self.bytes -= room(&oldest);
         }
-        // The list keeps what it has had for those that went.
+        self.shrink();
+    }
+
+    /// Gives memory back, which the list keeps otherwise for as many results as it has had.
+    fn shrink(&mut self) {
         if self.results.len() * 4 < self.results.capacity() {
             self.results.shrink_to_fit();
         }
@@ -58,6 +62,7 @@ impl RecentResults {
     /// Drops a result.
     pub(super) fn remove(&mut self, number: u64) {
         self.bytes -= self.results.remove(&number).as_ref().map_or(0, room);
+        self.shrink();
     }
 }
 

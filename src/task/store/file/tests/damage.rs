@@ -219,10 +219,31 @@ async fn what_a_file_without_its_end_still_has_can_be_exported() {
     let (mut out, mut told) = (Vec::new(), Vec::new());
     let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
     assert!((50..200).contains(&read.tasks) && read.results == read.tasks, "{read:?}: {told:?}");
-    assert_eq!(told[0], "its end is missing");
+    assert!(told[0].starts_with("its end is missing: "), "{told:?}");
     assert_eq!(check(&path, &[], |_| ()).expect("readable").tasks, read.tasks);
     let copied = crate::disk::backup(&path, &folder.path().join("copy")).expect_err("it lacks tasks").to_string();
+    assert!(copied.contains("its end is missing") && copied.contains("store export"), "{copied}");
+}
+
+#[tokio::test]
+async fn a_file_whose_end_stands_neither_in_it_nor_in_its_log_is_refused_and_not_copied() {
+    let folders = [folder(), folder()];
+    let store = store(&folders[0]).await;
+    add_ended(&store).await;
+    for name in ["store", "store-wal"] {
+        let bytes = std::fs::read(folders[0].path().join(name)).expect("there");
+        // What the log has goes on behind the place.
+        let length = if name == "store" { 2 * PAGE } else { bytes.len() };
+        std::fs::write(folders[1].path().join(name), &bytes[..length]).expect("room");
+    }
+    let [path, copy] = ["store", "copy"].map(|name| folders[1].path().join(name));
+    let (mut told, mut out) = (Vec::new(), Vec::new());
+    let copied = crate::disk::backup(&path, &copy).expect_err("it lacks pages").to_string();
     assert!(copied.contains("its end is missing"), "{copied}");
+    let read = export(&path, &[], &mut out, |what| told.push(what.to_owned())).expect("readable").expect("room");
+    assert!(told[0].starts_with("its end is missing: ") && read.tasks == 1, "{read:?}: {told:?}");
+    let refused = Disk::open(&options(&folders[1], None), &Arc::default()).expect_err("it is damaged").to_string();
+    assert!(refused.contains("its end is missing"), "{refused}");
 }
 
 #[tokio::test]
