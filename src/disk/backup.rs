@@ -25,8 +25,8 @@ use super::{
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 const EXISTS: &str = "it exists, and nothing is overwritten";
 
-/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits or
-/// pages is not copied, because the copy would not show that.
+/// Writes a copy of a file, which may be in use, as it is at one moment. A file that lacks commits or pages is not
+/// copied, because the copy would not show that.
 ///
 /// # Errors
 /// Says why there is no copy.
@@ -34,12 +34,8 @@ pub fn backup(path: &Path, target: &Path) -> Result<(), OpenError> {
     let wrong = |why: String| OpenError::new(path, why);
     let ReadOnly { connection: source, damages, .. } = read_only(path).map_err(wrong)?;
     if !damages.is_empty() {
-        let why = damages.join("; ");
-        return Err(OpenError::of_copy(
-            path,
-            target,
-            format!("{why}; save what is there with `taskgate store export FILE`, or restore an older copy"),
-        ));
+        let why = format!("{}; `taskgate store export FILE` writes what is there", damages.join("; "));
+        return Err(OpenError::of_copy(path, target, why));
     }
     let made = |error: String| OpenError::of_copy(path, target, error);
     // SQLite would read a name such as "file:copy" as a URI.

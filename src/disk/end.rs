@@ -81,4 +81,22 @@ mod tests {
         let said = missing_of(3 * PAGE, 3, &commits(&[1, 5])).expect("the fourth is missing");
         assert_eq!(said, "its end is missing: 4 of 5 pages are there");
     }
+
+    #[test]
+    fn the_page_at_a_gibibyte_which_sqlite_never_uses_is_not_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
+        let mut header = [0; 32];
+        header[16..18].copy_from_slice(&4096_u16.to_be_bytes());
+        std::fs::write(&path, header).expect("room");
+        let behind = u32::try_from(LOCKED_BYTE / PAGE).expect("few") + 2;
+        File::options()
+            .write(true)
+            .open(&path)
+            .and_then(|file| file.set_len(LOCKED_BYTE as u64))
+            .expect("a sparse file");
+        let has = |page| Commits { pages: [(page, 0)].into(), length: Some(behind) };
+        assert_eq!(missing(&path, &has(behind)).expect("there"), None);
+        assert!(missing(&path, &has(1)).expect("there").is_some());
+    }
 }
