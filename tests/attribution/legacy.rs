@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::sleep};
 
 use crate::{
+    book::tags,
     ear::{Ear, RELATED, Reading, has_ended, is_question, message_in},
     kit::{Client, Stream},
     plan::{Plan, Way},
@@ -127,7 +128,10 @@ impl Legacy {
                 if message["result"]["content"].is_array() {
                     self.ear.book.count("results");
                 }
-                if plan.way == Way::LeavesAsked && is_question(message["method"].as_str().unwrap_or_default()) {
+                // It may be asked here what another call of its session asks, and that one stays.
+                let is_own = is_question(message["method"].as_str().unwrap_or_default())
+                    && tags(&message.to_string()).any(|tag| tag == plan.tag);
+                if plan.way == Way::LeavesAsked && is_own {
                     break;
                 }
                 self.answer(client, &message).await;

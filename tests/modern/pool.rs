@@ -1,11 +1,13 @@
 //! The pool's sessions under faults and at its limits, and how many requests may be in flight.
 
+use std::collections::HashSet;
+
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    client::{Modern, VERSION},
+    client::{LOG_LEVEL, Modern, TASKS, VERSION},
     kit::{Client, Gate, SseUpstream, Upstream, eventually, soon},
 };
 
@@ -84,6 +86,45 @@ async fn a_server_over_http_and_sse_may_refuse_the_question_for_its_generation_i
         assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
         assert_eq!(server.count("initialize"), 1);
     }
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_asked_is_alone_in_its_session_also_while_the_server_is_told_from_which_level_it_logs() {
+    let (server, gate, _) = over_sse("initialize").await;
+    server.hold("server/discover");
+    server.hold("logging/setLevel");
+    let client = Modern::able(&gate.url, json!({ "elicitation": {}, "extensions": { TASKS: {} } }));
+    let call = || {
+        let (client, params) = (client.clone(), json!({ "name": "echo", "_meta": { LOG_LEVEL: "info" } }));
+        tokio::spawn(async move { client.result("tools/call", params).await })
+    };
+    let first = call();
+    server.held("server/discover").await.status(404, &[], "Not Found");
+    agree_to_log(&server).await;
+    let told = server.held("logging/setLevel").await;
+    let second = call();
+    agree_to_log(&server).await;
+    for told in [told, server.held("logging/setLevel").await] {
+        server.answer(&told.seen, "{}").await;
+        told.status(202, &[], "Accepted");
+    }
+    for calling in [first, second] {
+        assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+    }
+    let calls = server.seen().into_iter().filter(|seen| seen.rpc() == "tools/call");
+    let sessions: HashSet<_> = calls.map(|seen| seen.uri).collect();
+    assert_eq!(sessions.len(), 2);
+}
+
+/// Answers `initialize` as a server does that can log.
+async fn agree_to_log(server: &SseUpstream) {
+    let opening = server.held("initialize").await;
+    let info = r#"{"name":"old-server","version":"1.0"}"#;
+    let agreed = format!(
+        r#"{{"protocolVersion":"2024-11-05","capabilities":{{"tools":{{}},"logging":{{}}}},"serverInfo":{info}}}"#
+    );
+    server.answer(&opening.seen, &agreed).await;
+    opening.status(202, &[], "Accepted");
 }
 
 #[tokio::test]

@@ -67,7 +67,7 @@ impl ClientRequest {
     /// Returns what was opened for this request, unless the server has forgotten it.
     fn opened(&self) -> Option<Lease> {
         let opened = self.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost());
-        opened.map(|opened| Lease::of(&opened.pooled))
+        opened.map(|opened| opened.again())
     }
 
     fn lessee(&self) -> Lessee<'_> {

@@ -144,10 +144,16 @@ impl Lease {
         Self { guard: pooled.session.hold_with(Some(kept)), pooled: Arc::clone(pooled), asked }
     }
 
+    /// Returns one more use of the session by the same call.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self::with(&self.pooled, self.asked.clone())
+    }
+
     /// Marks the session as in use by the same call for as long as the returned guard lives, which keeps its room too.
     #[must_use]
     pub fn hold(&self) -> UpstreamGuard {
-        Self::with(&self.pooled, self.asked.clone()).guard
+        self.again().guard
     }
 
     /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log
