@@ -28,6 +28,8 @@ pub(crate) struct Legacy {
     capabilities: Value,
     /// In the newest session, and who reads its GET stream.
     current: Mutex<Option<(Client, JoinHandle<()>)>>,
+    /// Who read the GET streams of sessions that were lost, where calls that go on may still ask.
+    earlier: Mutex<Vec<JoinHandle<()>>>,
     /// Held while a session is opened.
     opening: tokio::sync::Mutex<()>,
     /// The tags of the calls of its tasks.
@@ -36,8 +38,8 @@ pub(crate) struct Legacy {
 
 impl Legacy {
     pub(crate) async fn connect(ear: Ear, http: Client, capabilities: Value) -> Arc<Self> {
-        let (opening, tasks) = (tokio::sync::Mutex::default(), Mutex::default());
-        let caller = Arc::new(Self { ear, http, capabilities, current: Mutex::default(), opening, tasks });
+        let (current, earlier, opening, tasks) = <_>::default();
+        let caller = Arc::new(Self { ear, http, capabilities, current, earlier, opening, tasks });
         caller.open_session("").await;
         caller
     }
@@ -64,8 +66,11 @@ impl Legacy {
     fn listen_in(self: &Arc<Self>, client: Client) {
         let (caller, listening) = (Arc::clone(self), client.clone());
         let listening = tokio::spawn(async move { caller.listen(listening).await });
-        if let Some((_, earlier)) = self.current.lock().replace((client, listening)) {
-            earlier.abort();
+        let session = client.session().to_owned();
+        match self.current.lock().replace((client, listening)) {
+            Some((client, earlier)) if client.session() == session => earlier.abort(),
+            Some((_, earlier)) => self.earlier.lock().push(earlier),
+            None => {}
         }
     }
 
@@ -233,6 +238,9 @@ impl Legacy {
         let tasks = self.tasks.lock().clone();
         for (task, tag) in tasks {
             self.until_ended(&task, &tag).await;
+        }
+        for earlier in self.earlier.lock().drain(..) {
+            earlier.abort();
         }
         self.client().delete().await;
     }

@@ -25,6 +25,16 @@ async fn asking(server: &SseUpstream, client: &Client, calls: usize) -> Vec<Stre
     begun
 }
 
+/// Returns the next question on a stream.
+async fn asked(listening: &mut Stream) -> Value {
+    loop {
+        let message = listening.message().await;
+        if message["method"] == "elicitation/create" {
+            return message;
+        }
+    }
+}
+
 async fn able(gate: &Gate) -> Client {
     Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await
 }
@@ -80,12 +90,7 @@ async fn a_task_whose_answer_is_refused_fails_and_says_why() {
         let id = client.create_id("slow").await;
         server.message("slow").await;
         server.stream(1).event(QUESTION).await;
-        let question = loop {
-            let message = listening.message().await;
-            if message["method"] == "elicitation/create" {
-                break message;
-            }
-        };
+        let question = asked(&mut listening).await;
         server.become_one_that(forgetting(refusal));
         client.respond(&question["id"], json!({ "action": "decline" })).await;
         let task = client.until(&id, "failed").await;
@@ -123,4 +128,23 @@ async fn a_request_that_is_refused_with_400_sends_the_client_to_a_new_session_an
     assert_eq!(client.get(&id).await["status"], "working");
     server.become_one_that(SseOptions::default());
     assert_eq!(text_of(&Client::connect(&gate.url).await, "echo").await, "{}");
+}
+
+#[tokio::test]
+async fn an_answer_reaches_the_server_also_after_it_has_refused_a_request_with_400() {
+    let server = SseUpstream::new().await;
+    let gate = gate(&server).await;
+    let client = able(&gate).await;
+    // Keeps the session.
+    client.create_id("slow").await;
+    server.message("slow").await;
+    let mut listening = client.get_stream().await;
+    let calls = asking(&server, &client, 1).await;
+    let question = asked(&mut listening).await;
+    server.become_one_that(forgetting(REFUSALS[1]));
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    assert_eq!(client.respond(&question["id"], json!({ "action": "decline" })).await, 404);
+    for call in calls {
+        may_have_run(&call.last().await);
+    }
 }

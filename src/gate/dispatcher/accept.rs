@@ -14,7 +14,7 @@ use crate::{
     route::{Route, route},
     session::{LATE, MAX_LATE, Session},
     upstream::{Failure, HttpError},
-    wire::{Message, headers_cost},
+    wire::{Kind, Message, headers_cost},
 };
 
 /// How long a client waits for the server's word on a message that expects no answer. A refusal comes at once; a slow
@@ -60,7 +60,8 @@ impl Dispatcher {
             MaybeAnswer::Taken => return Ok(Accepted::Yes),
             MaybeAnswer::Other(message) => message,
         };
-        if session.is_lost() {
+        // A call that goes on may have asked: an answer is for the server to refuse, which ends that call.
+        if session.is_lost() && message.kind() != Kind::Response {
             return Err(self.lifecycle.lost(session).await);
         }
         let (sender, of_all, observer) = (Arc::clone(session), self.late.clone(), Arc::clone(&self.observer));
