@@ -48,9 +48,17 @@ impl Drop for Running {
 
 /// Returns the tags in a text.
 pub(crate) fn tags(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices("tag-").map(|(at, _)| {
+    let begun = text.match_indices("tag-").map(|(at, _)| {
         let end = text[at..].find(|char: char| !char.is_ascii_alphanumeric() && char != '-');
         end.map_or(&text[at..], |end| &text[at..at + end])
+    });
+    begun.filter(|word| is_tag(word))
+}
+
+/// Returns whether a word is a tag. In a `requestState` one may begin like a tag by chance.
+fn is_tag(word: &str) -> bool {
+    word.rsplit_once('-').is_some_and(|(caller, number)| {
+        caller.len() == "tag-0L".len() && number.len() == 16 && number.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
 }
 
