@@ -159,6 +159,49 @@ async fn a_task_goes_on_whose_server_may_have_said_with_400_that_it_does_not_kno
     client.until(&id, "completed").await;
 }
 
+#[tokio::test]
+async fn an_answer_that_a_server_refuses_with_400_as_it_does_not_know_the_session_ends_the_call_that_asked() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect_as(&gate.url, "2025-11-25", json!({ "elicitation": {} })).await;
+    // Keeps the session.
+    client.create_id("slow").await;
+    let _running = upstream.held("slow").await;
+    let mut call = client.stream("tools/call", json!({ "name": "asks" }));
+    let asks = upstream.held("asks").await.sse();
+    asks.event(r#"{"jsonrpc":"2.0","id":"q-1","method":"elicitation/create","params":{"message":"Really?"}}"#).await;
+    let question = call.message().await;
+    upstream.hold("POST");
+    let refuse = async || {
+        upstream.held("POST").await.status(400, &[("content-type", "text/plain")], "Invalid session ID");
+    };
+    let asking = client.clone();
+    let asking = tokio::spawn(async move { asking.answer("ping", json!({})).await });
+    refuse().await;
+    assert_eq!(soon(asking).await.unwrap().status, 404);
+    let responding = client.clone();
+    let responding =
+        tokio::spawn(async move { responding.respond(&question["id"], json!({ "action": "decline" })).await });
+    refuse().await;
+    assert_eq!(soon(responding).await.unwrap(), 404);
+    let error = call.message().await["error"].take();
+    assert!(error["message"].as_str().unwrap().contains("check before you repeat it"), "{error}");
+}
+
+#[tokio::test]
+async fn an_answer_in_a_session_that_the_server_has_forgotten_sends_the_client_to_a_new_one_also_where_the_server_is_gone()
+ {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Client::connect(&gate.url).await;
+    // Keeps the session.
+    client.create_id("slow").await;
+    upstream.forget_sessions();
+    assert_eq!(client.answer("ping", json!({})).await.status, 404);
+    upstream.stop().await;
+    assert_eq!(client.respond(&json!("q-1"), json!({ "action": "decline" })).await, 404);
+}
+
 /// An answer that no client takes for that to a call that was not run.
 fn may_have_run(answer: &Answer) {
     let error = answer.json()["error"].clone();

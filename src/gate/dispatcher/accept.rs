@@ -61,7 +61,8 @@ impl Dispatcher {
             MaybeAnswer::Other(message) => message,
         };
         // A call that goes on may have asked: an answer is for the server to refuse, which ends that call.
-        if session.is_lost() && message.kind() != Kind::Response {
+        let was_lost = session.is_lost();
+        if was_lost && message.kind() != Kind::Response {
             return Err(self.lifecycle.lost(session).await);
         }
         let (sender, of_all, observer) = (Arc::clone(session), self.late.clone(), Arc::clone(&self.observer));
@@ -113,6 +114,7 @@ impl Dispatcher {
         match sent.unwrap_or(Err(Failure::Abandoned)) {
             Err(Failure::SessionLost | Failure::ProcessEnded(_)) => return Err(self.lifecycle.lost(session).await),
             Err(Failure::Http(error)) if error.is_authorization() => return Ok(Accepted::Unauthorized(error)),
+            Err(_) if was_lost => return Err(self.lifecycle.lost(session).await),
             // Clients give up the whole session over an error for a message that expects no answer.
             Err(failure) => {
                 let (who, cause) = (&*session.caller.who, failure.cause());

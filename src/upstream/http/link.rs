@@ -22,12 +22,12 @@ use super::{
     AnswerBody, PROTOCOL_VERSION, SEND_TIMEOUT, SESSION_ID, Server,
     body::{MAX_ERROR, MAX_UNASKED, is_stream, media_type, messages_in, next_chunk, read, rpc_error_in},
     session_id,
-    sse::SseLink,
+    sse::{SseLink, answer_in},
 };
 use crate::{
     upstream::{Carrier, Failure, Inbound, Link, Outgoing, Resumption, SavedLink, Sending, UpstreamResponse},
     wire::{
-        Kind, Message, Version,
+        Message, Version,
         received::{Received, last_mistake, receive},
         sse::Decoder,
     },
@@ -206,8 +206,9 @@ impl HttpSession {
             if response.status().is_success() {
                 return Ok(());
             }
-            let failure = self.refusal(response, MAX_UNASKED).await;
-            self.not_sent(message, &failure);
+            let Some(answer) = answer_in(&message) else { return Err(self.refusal(response, MAX_UNASKED).await) };
+            let failure = self.refusal_of_request(response, MAX_UNASKED).await;
+            self.not_sent(&answer, &failure);
             Err(failure)
         });
         match self.closed.run_until_cancelled(sending).await {
@@ -217,10 +218,9 @@ impl HttpSession {
     }
 
     /// Ends the exchange that waits for an answer of its client, where the session that should take it is lost.
-    fn not_sent(&self, message: Bytes, failure: &Failure) {
-        let Ok(answer) = Message::parse(message) else { return };
+    fn not_sent(&self, answer: &Message, failure: &Failure) {
         let asked = self.inbound.exchanges.asked(answer.id_to_answer());
-        if let (Some(number), Kind::Response, Failure::SessionLost) = (asked, answer.kind(), failure) {
+        if let (Some(number), Failure::SessionLost) = (asked, failure) {
             self.inbound.exchanges.end(number, Err(Failure::SessionLost));
         }
     }

@@ -118,7 +118,7 @@ impl Link for SseLink {
 }
 
 /// Returns the message if it is an answer.
-fn answer_in(message: &Bytes) -> Option<Message> {
+pub(super) fn answer_in(message: &Bytes) -> Option<Message> {
     // What goes to a server has been read before.
     Message::parse(message.clone()).ok().filter(|message| message.kind() == Kind::Response)
 }
