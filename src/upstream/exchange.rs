@@ -41,7 +41,17 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(client_id, purpose, None)?;
+        let (number, state) = self.register(client_id, purpose, false, None)?;
+        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
+    }
+
+    /// Begins a new exchange as [`Self::begin`] does, in the course of which the server asks nothing, and tells nothing
+    /// without its number. It is so from the first moment on: what the server asks then belongs to the call beside it.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub fn begin_apart(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
+        let (number, state) = self.register(client_id, purpose, true, None)?;
         Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
     }
 
@@ -50,7 +60,7 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub(super) fn begin_again(self: &Arc<Self>, number: u64) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(None, Purpose::Background, Some(number))?;
+        let (number, state) = self.register(None, Purpose::Background, false, Some(number))?;
         Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
     }
 }

@@ -59,7 +59,8 @@ impl Exchanges {
         Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), given_up, tracks, outbox, observer })
     }
 
-    /// Registers a new exchange under the next number, or under that of a call which an earlier process began.
+    /// Registers a new exchange under the next number, or under that of a call which an earlier process began. Of what the
+    /// server sends, only messages with its number belong to one that is `apart`.
     ///
     /// # Errors
     /// [`TooMany`]
@@ -67,6 +68,7 @@ impl Exchanges {
         &self,
         client_id: Option<&str>,
         purpose: Purpose,
+        apart: bool,
         resumed: Option<u64>,
     ) -> Result<(u64, Arc<ExchangeState>), TooMany> {
         let mut open = self.open.lock();
@@ -83,7 +85,7 @@ impl Exchanges {
             status: AtomicU16::new(0),
             points: TrackedPoints::new(),
         });
-        let (carried_by, asked, cancelled, apart, waited) = (None, Vec::new(), false, false, false);
+        let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
         let (listened, client_id) = (Arc::clone(&state), client_id.map(Box::from));
         open.insert(number, InFlight { state, client_id, purpose, carried_by, asked, cancelled, apart, waited });
         Ok((number, listened))
@@ -250,13 +252,6 @@ impl Exchanges {
     /// Returns whether an open exchange was cancelled.
     pub(super) fn is_cancelled(&self, number: u64) -> bool {
         self.open.lock().get(&number).is_some_and(|open| open.cancelled)
-    }
-
-    /// Notes that only messages with its number belong to an exchange: no client waits for it.
-    pub(super) fn set_apart(&self, number: u64) {
-        if let Some(open) = self.open.lock().get_mut(&number) {
-            open.apart = true;
-        }
     }
 
     /// Returns whether any exchange was cancelled or failed while the server may still ask in the course of it.

@@ -182,13 +182,15 @@ impl Modern {
         }
         let (generation, session) = (lease.pooled.generation, lease.guard.get());
         let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
-        let call = session.call(&message, headers, call_options(generation, may_be_task))?;
+        let options = call_options(generation, may_be_task);
+        let call = if asks || generation.is_modern() {
+            session.call(&message, headers, options)?
+        } else {
+            session.call_apart(&message, headers, options)?
+        };
         if may_be_task && self.engine.outlives_process() && session.outlives_process() {
             // As a task it may have to be resumed.
             let _ = call.exchange.track(None);
-        }
-        if !asks && !generation.is_modern() {
-            session.set_apart(call.exchange.number);
         }
         Ok(call)
     }
@@ -202,6 +204,8 @@ impl Modern {
         mut request: Box<ClientRequest>,
         state: &str,
     ) -> Result<Answer, Refused> {
+        // The call goes on in its own session.
+        request.opened = None;
         let bound = request.bound();
         let opened = match self.seals.open(state, bound) {
             Some(Shown::Here(opened)) if opened.expires >= self.engine.now() => Some(opened),

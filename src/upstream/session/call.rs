@@ -49,6 +49,24 @@ impl UpstreamSession {
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
     pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
+        self.begin(message, headers, options, false)
+    }
+
+    /// Starts a client's request as [`Self::call`] does, in the course of which the server asks nothing.
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_apart(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
+        self.begin(message, headers, options, true)
+    }
+
+    fn begin(
+        &self,
+        message: &Message,
+        headers: HeaderMap,
+        options: CallOptions,
+        apart: bool,
+    ) -> Result<Call, RpcError> {
         let wants_progress = options.wants_progress || options.purpose == Purpose::Background;
         let raw_params = message.params();
         // A call that asks for a task has params to be parsed.
@@ -61,7 +79,12 @@ impl UpstreamSession {
             Purpose::Foreground => message.id(),
             Purpose::Background | Purpose::Listening => None,
         };
-        let begun = self.inbound.exchanges.begin(client_id, options.purpose);
+        let exchanges = &self.inbound.exchanges;
+        let begun = if apart {
+            exchanges.begin_apart(client_id, options.purpose)
+        } else {
+            exchanges.begin(client_id, options.purpose)
+        };
         let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
         let number = exchange.number;
         let (written, mut edits) = (number.to_string(), Edits::of(message.bytes()));

@@ -95,10 +95,9 @@ impl Handshake<'_> {
 impl LinkGuard<'_> {
     /// Sends `server/discover`.
     fn probe(&self, inbound: &Inbound) -> Result<Exchange, NotAgreed> {
-        let mut exchange = inbound.exchanges.begin(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
-        let number = exchange.number;
         // The session may be one with `initialize`, in which nothing is asked in the course of this.
-        inbound.exchanges.set_apart(number);
+        let mut exchange = inbound.exchanges.begin_apart(None, Purpose::Foreground).map_err(NotAgreed::TooMany)?;
+        let number = exchange.number;
         let params = own_params(None);
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"server/discover","params":{params}}}"#);
         let headers = own_headers(self.headers, "server/discover");

@@ -129,11 +129,10 @@ impl UpstreamSession {
 
     async fn tools_page(&self, cursor: Option<&str>, headers: HeaderMap) -> Result<Message, Failure> {
         let exchanges = &self.inbound.exchanges;
-        let begun = exchanges.begin(None, Purpose::Foreground);
+        // No client waits for this request, so nothing that the server asks or tells is taken to belong to it.
+        let begun = exchanges.begin_apart(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
-        // No client waits for this request, so nothing that the server asks or tells is taken to belong to it.
-        exchanges.set_apart(number);
         // A list whose caller has stopped waiting is given up.
         let _guard = ExchangeGuard { exchanges: Arc::clone(exchanges), number };
         let (params, headers) = if self.is_modern() {

@@ -257,10 +257,9 @@ impl UpstreamSession {
     /// # Errors
     /// [`Failure`]
     pub async fn request(&self, method: &str, params: &str, headers: HeaderMap) -> Result<Message, Failure> {
-        let begun = self.inbound.exchanges.begin(None, Purpose::Foreground);
+        let begun = self.inbound.exchanges.begin_apart(None, Purpose::Foreground);
         let mut exchange = begun.map_err(|too_many| Failure::Limit(too_many.to_string()))?;
         let number = exchange.number;
-        self.set_apart(number);
         let _guard = ExchangeGuard { exchanges: Arc::clone(&self.inbound.exchanges), number };
         let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"{method}","params":{params}}}"#).into();
         let outgoing = Outgoing { number, message, headers: headers.clone(), max_answer: MAX_MESSAGE, relay: false };
@@ -304,11 +303,6 @@ impl UpstreamSession {
     pub fn asks_nobody(&self) -> bool {
         // In this order: one that is given up is noted before it leaves the table.
         self.inbound.exchanges.newest(None).is_none() && !self.has_given_up()
-    }
-
-    /// Notes that the server asks nothing in the course of a request.
-    pub fn set_apart(&self, number: u64) {
-        self.inbound.exchanges.set_apart(number);
     }
 }
 

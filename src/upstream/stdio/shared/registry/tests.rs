@@ -130,8 +130,8 @@ fn no_question_may_be_of_a_call_that_the_child_never_got_or_in_the_course_of_whi
     let (ann, bob) = (registry.join(modern()).unwrap(), registry.join(modern()).unwrap());
     let (_, _of_bob) = call(&mut registry, bob, Purpose::Foreground);
     for purpose in [Purpose::Foreground, Purpose::Listening] {
-        let (_, of_ann) = call(&mut registry, ann, purpose);
-        registry.seats[&ann].inbound.exchanges.set_apart(of_ann.number);
+        let of_ann = registry.seats[&ann].inbound.exchanges.begin_apart(None, purpose).unwrap();
+        registry.call(ann, of_ann.number).unwrap();
         registry.cancel(ann, of_ann.number);
         assert_eq!(asked(&registry), Some(bob));
         registry.seats[&ann].inbound.exchanges.cancel(of_ann.number);
@@ -141,8 +141,7 @@ fn no_question_may_be_of_a_call_that_the_child_never_got_or_in_the_course_of_whi
     registry.were_not_sent(&[ours]);
     assert_eq!(asked(&registry), Some(bob));
     // taskgate's own requests are given up without a word to the child.
-    let own = registry.seats[&bob].inbound.exchanges.begin(None, Purpose::Foreground).unwrap();
-    registry.seats[&bob].inbound.exchanges.set_apart(own.number);
+    let own = registry.seats[&bob].inbound.exchanges.begin_apart(None, Purpose::Foreground).unwrap();
     registry.call(bob, own.number).unwrap();
     registry.seats[&bob].inbound.exchanges.cancel(own.number);
     assert_eq!(asked(&registry), Some(bob));
