@@ -41,8 +41,7 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub fn begin(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(client_id, purpose, false, None)?;
-        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
+        self.begin_as(client_id, purpose, false, None)
     }
 
     /// Begins a new exchange as [`Self::begin`] does, in the course of which the server asks nothing, and tells nothing
@@ -51,8 +50,7 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub fn begin_apart(self: &Arc<Self>, client_id: Option<&str>, purpose: Purpose) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(client_id, purpose, true, None)?;
-        Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
+        self.begin_as(client_id, purpose, true, None)
     }
 
     /// Goes on with the exchange of a task that an earlier process began under this number.
@@ -60,7 +58,17 @@ impl Exchanges {
     /// # Errors
     /// [`TooMany`]
     pub(super) fn begin_again(self: &Arc<Self>, number: u64) -> Result<Exchange, TooMany> {
-        let (number, state) = self.register(None, Purpose::Background, false, Some(number))?;
+        self.begin_as(None, Purpose::Background, false, Some(number))
+    }
+
+    fn begin_as(
+        self: &Arc<Self>,
+        client_id: Option<&str>,
+        purpose: Purpose,
+        apart: bool,
+        resumed: Option<u64>,
+    ) -> Result<Exchange, TooMany> {
+        let (number, state) = self.register(client_id, purpose, apart, resumed)?;
         Ok(Exchange { number, state, all: Arc::clone(self), carrier: None, detached: None })
     }
 }

@@ -59,8 +59,8 @@ impl Exchanges {
         Arc::new(Self { next, open: Mutex::default(), refused: Mutex::default(), given_up, tracks, outbox, observer })
     }
 
-    /// Registers a new exchange under the next number, or under that of a call which an earlier process began. Of what the
-    /// server sends, only messages with its number belong to one that is `apart`.
+    /// Registers a new exchange under the next number, or under that of a call which an earlier process began. Of what
+    /// the server sends, only messages with its number belong to one that is `apart`.
     ///
     /// # Errors
     /// [`TooMany`]

@@ -45,9 +45,9 @@ impl HttpSession {
         Failure::SessionLost
     }
 
-    /// Returns the failure that an HTTP error status stands for, as the answer to a request, to an answer of the client, or
-    /// to a stream that was open before. Many servers give these status 400 when they have forgotten the session. That is only likely, so it ends
-    /// no other call.
+    /// Returns the failure that an HTTP error status stands for, as the answer to a request, to an answer of the client,
+    /// or to a stream that was open before. Many servers give these status 400 when they have forgotten the session.
+    /// That is only likely, so it ends no other call.
     pub(super) async fn refusal_of_request(&self, response: Response<AnswerBody>, limit: usize) -> Failure {
         let failure = self.refusal(response, limit).await;
         if self.session().is_none() || !speaks_of_no_session(&failure) {
