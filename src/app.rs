@@ -315,7 +315,8 @@ impl Core {
             background.spawn(keep(Arc::clone(&self.services.lifecycle), self.session_idle));
             background.spawn(give_turns(Arc::clone(&self.services.lifecycle), disk.clone()));
         }
-        background.spawn(tick(Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity)));
+        let (lifecycle, identity) = (Arc::clone(&self.services.lifecycle), Arc::clone(&self.identity));
+        background.spawn(tick(lifecycle, identity, Arc::clone(&self.upstreams)));
         if tls.is_some() || self.upstreams.all().iter().any(|upstream| upstream.server.reads_files()) {
             background.spawn(refresh(Arc::clone(&self.upstreams), tls));
         }

@@ -15,11 +15,13 @@ use crate::{
 /// How often [`tick`] runs. A request that waits through one whole interval gets a stream, for its heartbeats.
 const TICK: Duration = Duration::from_secs(5);
 
-/// Has sessions begin heartbeats, and drop streams to which no client came back and sessions whose token was refused.
-pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>) {
+/// Has heartbeats begin in sessions and for callers without them, and drops streams to which no client came back and
+/// sessions whose token was refused.
+pub(super) async fn tick(lifecycle: Arc<Lifecycle>, identity: Arc<Identity>, upstreams: Arc<Upstreams>) {
     loop {
         tokio::time::sleep(TICK).await;
         lifecycle.tick(&identity);
+        upstreams.all().iter().for_each(|upstream| upstream.pool.tell_silence());
     }
 }
 

@@ -45,8 +45,8 @@ pub fn lacks_revision(upstream: &Upstream, message: &Message) -> bool {
 /// generation.
 #[must_use]
 pub fn is_modern_version(name: &str) -> bool {
-    let dated = name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
-    dated && name >= FIRST_MODERN
+    let is_dated = || name.len() == 10 && name.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    name == FIRST_MODERN || name > FIRST_MODERN && is_dated()
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl Runner {
             max_answer: self.max_answer(),
             relay: false,
             native: false,
-            wants_progress: false,
+            wants_progress: true,
         };
         let call = session.get().call(&request, HeaderMap::clone(&self.headers), options);
         let call = call.map_err(|error| Failure::Limit(error.message))?;

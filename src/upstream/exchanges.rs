@@ -134,7 +134,7 @@ impl Exchanges {
     /// few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
-            if open.purpose == Purpose::Foreground && std::mem::replace(&mut open.waited, true) {
+            if open.purpose != Purpose::Listening && std::mem::replace(&mut open.waited, true) {
                 open.state.outbox.tell_silence();
             }
         }

@@ -45,8 +45,8 @@ pub use response::{ExchangeEnd, UpstreamResponse};
 pub use saved::{SavedLink, SavedUpstream};
 pub use session::{
     Agreed, BrokenCall, Call, CallOptions, CallOutcome, Handshake, Introduced, Kept, Next, NotAgreed, Round,
-    ServerEvent, ServerQuestion, UpstreamGuard, UpstreamSession, error_code, for_client, own_error, question_refusal,
-    refusal_with_id, with_id,
+    ServerEvent, ServerQuestion, ToServer, UpstreamGuard, UpstreamSession, error_code, for_client, own_error,
+    question_refusal, refusal_with_id, with_id,
 };
 use stdio::MAKING_ROOM;
 pub use stdio::Vacancy;

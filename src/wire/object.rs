@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::OnceLock};
 
-use memchr::{memchr, memmem::Finder};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 
 use super::{span::span, walk};
@@ -23,7 +23,20 @@ impl<'a> Members<'a> {
     /// # Errors
     /// A sentence that says what is wrong, if `raw` is not an object, or has a key that is no text or is there twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
-        let members = walk::members(raw, read_key).ok_or("it is no object whose keys can be read")?;
+        Self::checked(raw, walk::members(raw, unquote))
+    }
+
+    /// Does the same as [`Members::parse`], and steps over objects that are known: `known` returns the length of the one
+    /// that a text begins with.
+    ///
+    /// # Errors
+    /// As [`Members::parse`].
+    pub fn parse_knowing(raw: &'a str, known: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
+        Self::checked(raw, walk::members_knowing(raw, unquote, known))
+    }
+
+    fn checked(raw: &'a str, members: Option<Vec<(Cow<'a, str>, &'a str)>>) -> Result<Self, String> {
+        let members = members.ok_or("it is no object whose keys can be read")?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
             // `Edits::set` expects the bracket at the beginning.
@@ -142,12 +155,6 @@ pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
     keys.iter().any(|key| key.is_in(raw)) || ESCAPE.is_in(raw)
 }
 
-/// Returns the text of a raw key, which has been read as JSON before. Most have no escape.
-fn read_key(raw: &str) -> Option<Cow<'_, str>> {
-    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    plain.filter(|plain| memchr(b'\\', plain.as_bytes()).is_none()).map(Cow::from).or_else(|| unquote(raw))
-}
-
 /// Returns the text of a raw JSON string; `None` if `raw` is something else.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
@@ -171,7 +178,8 @@ pub fn quote(text: &str) -> String {
 
 /// Returns whether a text is the same as a JSON string.
 fn is_plain(text: &str) -> bool {
-    !text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\')
+    // Several bytes are counted at once, which takes less than to look at each in turn.
+    text.bytes().filter(|byte| matches!(byte, ..b' ' | b'"' | b'\\')).count() == 0
 }
 
 /// Writes an object of raw members.

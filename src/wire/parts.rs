@@ -15,10 +15,15 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Starts a document of so many bytes.
-    pub(super) fn of_bytes(size: usize) -> Self {
+    /// Starts a document with these texts, which so many bytes follow.
+    pub(super) fn beginning(front: &[&str], follow: usize) -> Self {
+        let size = front.iter().map(|text| text.len()).sum::<usize>() + follow;
         // Exact for small ones, because the document may be kept.
-        Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) }
+        let mut parts = Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
+        for text in front {
+            parts.push(text.as_bytes());
+        }
+        parts
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {

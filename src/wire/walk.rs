@@ -5,6 +5,16 @@ use super::depth::after_string;
 /// Returns the members of a raw object, each key as `read` reads it with its raw value, in their order; `None` if it is
 /// no object, or has a key that cannot be read.
 pub(super) fn members<'a, K>(raw: &'a str, read: impl Fn(&'a str) -> Option<K>) -> Option<Vec<(K, &'a str)>> {
+    members_knowing(raw, read, |_| None)
+}
+
+/// Does the same as [`members`], where `known` returns the length of the object that a text begins with if it knows that
+/// object.
+pub(super) fn members_knowing<'a, K>(
+    raw: &'a str,
+    read: impl Fn(&'a str) -> Option<K>,
+    known: impl Fn(&str) -> Option<usize>,
+) -> Option<Vec<(K, &'a str)>> {
     let mut walk = Walk { text: raw, at: 0 };
     let mut members = Vec::with_capacity(4);
     walk.step_over(b'{')?;
@@ -12,7 +22,7 @@ pub(super) fn members<'a, K>(raw: &'a str, read: impl Fn(&'a str) -> Option<K>) 
         loop {
             let key = read(walk.value()?)?;
             walk.step_over(b':')?;
-            members.push((key, walk.value()?));
+            members.push((key, walk.known(&known).or_else(|| walk.value())?));
             if walk.peek()? == b'}' {
                 break;
             }
@@ -39,6 +49,15 @@ impl<'a> Walk<'a> {
 
     fn step_over(&mut self, expected: u8) -> Option<()> {
         (self.peek()? == expected).then(|| self.at += 1)
+    }
+
+    /// Steps over an object that is known, and returns it raw.
+    fn known(&mut self, known: impl Fn(&str) -> Option<usize>) -> Option<&'a str> {
+        self.peek().filter(|first| *first == b'{')?;
+        let rest = self.text.get(self.at..)?;
+        let object = rest.get(..known(rest)?)?;
+        self.at += object.len();
+        Some(object)
     }
 
     /// Steps over a value, and returns it raw.

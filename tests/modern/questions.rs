@@ -301,17 +301,15 @@ async fn a_call_that_fails_for_want_of_a_capability_says_which() {
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
-    let calling = tokio::spawn({
-        let client = client.clone();
-        async move { client.answer("tools/call", json!({ "name": "slow" })).await }
-    });
+    let calling = tokio::spawn(async move { client.answer("tools/call", json!({ "name": "slow" })).await });
     let slow = upstream.held("slow").await.sse();
     asks(&slow, "q1", "Who?").await;
     upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;
-    slow.result(r#"{"isError":true,"content":[]}"#).await;
+    slow.result(r#"{"isError":true,"content":[{"type":"text","text":"no \"name\""}]}"#).await;
     let answer = soon(calling).await.unwrap();
     assert_eq!((answer.status.as_u16(), &answer.json()["error"]["code"]), (400, &json!(-32021)));
     assert_eq!(answer.json()["error"]["data"]["requiredCapabilities"], json!({ "elicitation": { "form": {} } }));
+    assert!(answer.refusal().2.ends_with(r#"needs elicitation.form; it failed with "no \"name\"""#));
 }
 
 #[tokio::test]
@@ -319,7 +317,8 @@ async fn a_call_that_goes_on_after_a_question_that_it_could_not_ask_fails_with_i
     let upstream = Upstream::sse().await;
     let gate = Gate::before(&upstream).await;
     let client = Modern::plain(&gate.url);
-    let calling = tokio::spawn(async move { client.call("slow").await });
+    let params = json!({ "name": "slow", "_meta": { "progressToken": "mine" } });
+    let calling = tokio::spawn(async move { client.result("tools/call", params).await });
     let slow = upstream.held("slow").await.sse();
     asks(&slow, "q1", "Who?").await;
     upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q1").await;

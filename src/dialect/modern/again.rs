@@ -62,7 +62,7 @@ impl Run {
             Ok(call) => {
                 (self.lease, self.call, self.since) = (lease, call, Instant::now());
                 self.timeout = self.timeout.map(|(limit, _)| (limit, self.since + limit));
-                Box::pin(self.follow()).await
+                Box::pin(self.follow(None)).await
             }
             Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),
         }

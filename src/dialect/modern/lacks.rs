@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Refused;
-use crate::wire::{Asks, ClientCapabilities};
+use crate::wire::{Asks, ClientCapabilities, excerpt};
 
 /// What a client lacks, each once.
 #[derive(Debug, Default)]
@@ -29,8 +29,8 @@ impl Lacks {
         self.0.is_empty()
     }
 
-    /// Returns -32021, which names all of it.
-    pub(super) fn refusal(&self) -> Refused {
+    /// Returns -32021, which names all of it, and repeats the `words` with which the call failed.
+    pub(super) fn refusal(&self, words: Option<&str>) -> Refused {
         let (mut names, mut required) = (Vec::new(), json!({}));
         for asks in &self.0 {
             let (capability, part) = match asks {
@@ -49,7 +49,8 @@ impl Lacks {
                 declared[part] = json!({});
             }
         }
-        Refused::capability(&format!("the call needs {}", names.join(" and ")), &required.to_string())
+        let said = words.map(|words| format!("; it failed with {:?}", excerpt(words))).unwrap_or_default();
+        Refused::capability(&format!("the call needs {}{said}", names.join(" and ")), &required.to_string())
     }
 }
 
@@ -64,7 +65,7 @@ mod tests {
             lacks.add(asks);
         }
         lacks.forget_declared(ClientCapabilities { roots: true, ..ClientCapabilities::default() });
-        let error: Value = serde_json::from_slice(&lacks.refusal().to_response("1")).expect("JSON");
+        let error: Value = serde_json::from_slice(&lacks.refusal(None).to_response("1")).expect("JSON");
         let required = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": { "tools": {} } });
         assert_eq!(error["error"]["data"]["requiredCapabilities"], required);
         let message = error["error"]["message"].as_str().expect("a message");

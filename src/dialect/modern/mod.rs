@@ -6,6 +6,7 @@ mod again;
 mod becoming_task;
 mod discover;
 mod error;
+
 mod headers;
 mod hosts;
 mod input;
@@ -27,6 +28,7 @@ mod remembered;
 mod request_state;
 mod run;
 mod said;
+mod send;
 mod subscriptions;
 mod tasks;
 mod tools;
@@ -48,6 +50,7 @@ pub use pieces::{Answer, Pieces};
 pub use writer::writer;
 
 use self::{
+    headers::Mirrors,
     meta::RequestMeta,
     onward::Whose,
     parked::Parking,
@@ -252,12 +255,14 @@ impl Modern {
         onward: Option<HeaderMap>,
     ) -> Result<Box<ClientRequest>, Refused> {
         let Sender { upstream, principal, accounts } = sender;
-        let params = RequestMeta::params(&message)?;
-        let meta = read_meta(&params, came, upstream)?;
+        let params = RequestMeta::params(&message, remembered::length)?;
+        let mirrors = match came {
+            Came::Http(headers) => Some(Mirrors::of(headers)),
+            Came::Channel => None,
+        };
+        let meta = read_meta(&params, mirrors, upstream)?;
         let subject = headers::subject(message.method(), &params);
-        if let Came::Http(headers) = came {
-            headers::check(headers, &message, subject.as_deref())?;
-        }
+        mirrors.map_or(Ok(()), |mirrors| mirrors.check(&message, subject.as_deref()))?;
         let has_state = params.get("requestState").is_some();
         let for_legacy = match &onward {
             Some(_) => translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside(),
@@ -281,7 +286,7 @@ impl Modern {
             meta,
             caller: Arc::new(caller),
             headers: onward.unwrap_or_default(),
-            is_mirrored: matches!(came, Came::Http(_)),
+            is_mirrored: mirrors.is_some(),
             subject,
             has_state,
             for_legacy,
@@ -323,17 +328,15 @@ const REMOVED: [Method; 7] = [
 ];
 
 /// Reads the `_meta` in `params`, and checks the revision that it names.
-fn read_meta(params: &Members<'_>, came: Came<'_>, upstream: &Upstream) -> Result<RequestMeta, Refused> {
+fn read_meta(params: &Members<'_>, mirrors: Option<Mirrors<'_>>, upstream: &Upstream) -> Result<RequestMeta, Refused> {
     let raw = params.get("_meta").unwrap_or_default();
     if let Some(meta) = remembered::recall(raw) {
-        if let Came::Http(headers) = came {
-            headers::check_version(headers, VERSION)?;
-        }
+        mirrors.map_or(Ok(()), |mirrors| mirrors.check_version(VERSION))?;
         return Ok(meta);
     }
     let declared = RequestMeta::members(params)?;
-    if let (Came::Http(headers), Some(version)) = (came, declared.text(PROTOCOL_VERSION)) {
-        headers::check_version(headers, &version)?;
+    if let (Some(mirrors), Some(version)) = (mirrors, declared.text(PROTOCOL_VERSION)) {
+        mirrors.check_version(&version)?;
     }
     // A server that is not known yet may speak no older one.
     let unknown = || upstream.pool.generation().is_none().then(|| [VERSION.to_owned()].into());

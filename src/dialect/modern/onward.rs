@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers};
 use crate::{
     config::Native,
-    upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose, Upstream},
+    upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose, ToServer, Upstream},
     wire::{Edits, Message, Method, RpcError, object::Members},
 };
 
@@ -39,6 +39,14 @@ impl ClientRequest {
     /// -32602 where there is a member twice.
     pub(super) fn sent(&self, generation: Generation, whose: Whose) -> Result<Sent, RpcError> {
         Ok(Sent { message: self.message_for(generation, whose)?, headers: self.headers_for(generation) })
+    }
+
+    /// Returns the request with what is changed of it for a legacy server, where nothing is left of its `_meta`.
+    pub(super) fn bared(&self, generation: Generation) -> Option<ToServer<'_>> {
+        let is_bared = generation == Generation::Legacy && self.meta.for_legacy.is_none();
+        // One that has members of this revision only loses its task as text.
+        let bared = is_bared && self.for_legacy.are_of_members();
+        bared.then(|| ToServer::bared(&self.message, self.for_legacy.of(self.message.bytes())))
     }
 
     /// Returns the message that a server of that generation gets.
@@ -83,12 +91,12 @@ fn whose(upstream: &Upstream, generation: Generation) -> Whose {
     }
 }
 
-/// Returns how a request is sent. One that may become a task, and any to a legacy server, has progress, whether the
-/// client wants to hear of it or not.
+/// Returns how a request is sent. One that may become a task has progress, whether the client wants to hear of it or
+/// not.
 pub(super) fn call_options(generation: Generation, may_be_task: bool) -> CallOptions {
     let passes = generation.is_modern() && !may_be_task;
     let purpose = if passes { Purpose::Foreground } else { Purpose::Background };
-    CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false, wants_progress: false }
+    CallOptions { purpose, max_answer: MAX_MESSAGE, relay: false, native: false, wants_progress: may_be_task }
 }
 
 /// Returns the request without the client's declaration of the tasks extension.

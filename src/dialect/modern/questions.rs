@@ -1,7 +1,7 @@
 //! What a server asks in the course of a call that is no task: the call is parked, and goes on with the client's retry
 //! ("Multi Round-Trip Requests").
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use http::StatusCode;
 use tokio::{sync::oneshot, time::Instant};
@@ -20,7 +20,7 @@ use crate::{
     limit::KeptBytes,
     observe::events,
     upstream::{ExchangeEnd, Failure, ServerEvent, UpstreamResponse},
-    wire::{Asks, Message, response::result_response},
+    wire::{Asks, Message, Method, response::result_response},
 };
 
 impl Run {
@@ -28,7 +28,7 @@ impl Run {
     pub(super) fn send_to(&mut self, requests: &str) -> Over {
         if !self.request.caller.client.elicitation_url {
             self.lacks.add(Asks::Url);
-            return self.lack();
+            return self.lack(None);
         }
         let server_info = &self.lease.pooled.facts.server_info;
         let result = format!(
@@ -38,8 +38,9 @@ impl Run {
         self.respond(document.into())
     }
 
-    pub(super) fn lack(&mut self) -> Over {
-        self.to.refuse(self.lacks.refusal(), &self.request.id);
+    /// Refuses the request for what its client lacks, with what the server said when the call failed.
+    pub(super) fn lack(&mut self, words: Option<&str>) -> Over {
+        self.to.refuse(self.lacks.refusal(words), &self.request.id);
         Over::Done
     }
 
@@ -82,7 +83,7 @@ impl Run {
 
     /// Answers the request with the open questions.
     fn ask(&mut self, place: &Place) -> Result<(), Over> {
-        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout.as_millis()).unwrap_or(u64::MAX);
+        let expires = self.modern.engine.now() + u64::try_from(self.input_timeout().as_millis()).unwrap_or(u64::MAX);
         let bound = self.request.bound();
         let Ok(state) = self.modern.seals.seal(Opened { call: place.call(), expires }, bound) else {
             return Err(self.fail(&Failure::Abandoned));
@@ -103,9 +104,17 @@ impl Run {
         Ok(())
     }
 
+    /// Returns how long its client may take to answer.
+    fn input_timeout(&self) -> Duration {
+        // For what is no tool, what holds for all tools, which a pattern `*` may set.
+        let tool = self.request.subject.as_deref().filter(|_| self.request.method == Method::ToolsCall).unwrap_or("*");
+        self.request.caller.upstream.policy.tool(tool).input_timeout
+    }
+
     /// Waits for the retry, while the server may go on by itself.
     async fn wait(&mut self, mut retried: oneshot::Receiver<Retry>) -> Result<Retry, Over> {
-        let until = Instant::now() + self.input_timeout;
+        let input_timeout = self.input_timeout();
+        let until = Instant::now() + input_timeout;
         let mut ended = None;
         loop {
             // A call that has ended takes no longer.
@@ -128,7 +137,7 @@ impl Run {
                 },
                 () = tokio::time::sleep_until(timeout.map_or(until, |(_, at)| at)) => {
                     let (name, limit) =
-                        timeout.map_or(("input_timeout", self.input_timeout), |(limit, _)| ("timeout", limit));
+                        timeout.map_or(("input_timeout", input_timeout), |(limit, _)| ("timeout", limit));
                     let limit = humantime::format_duration(limit);
                     self.give_up(&format!("The client did not answer within {name} = {limit}")).await;
                     return Err(Over::Left);

@@ -25,6 +25,13 @@ pub(super) fn recall(raw: &str) -> Option<RequestMeta> {
     LAST.with_borrow(|last| last.metas.iter().find(|(other, _)| **other == *raw).map(|(_, meta)| meta.clone()))
 }
 
+/// Returns the length of the raw `_meta` that a text begins with, if that was found to be valid lately.
+pub(super) fn length(text: &str) -> Option<usize> {
+    LAST.with_borrow(|last| {
+        last.metas.iter().map(|(raw, _)| raw).find(|raw| text.starts_with(&***raw)).map(|raw| raw.len())
+    })
+}
+
 /// Remembers what was read in a raw `_meta`, which is valid.
 pub(super) fn remember(raw: &str, meta: &RequestMeta) {
     // What a legacy server gets of it, such as a progress token, is another with each request.

@@ -1,13 +1,7 @@
 //! A request under way at a server: what the server says goes to the client, what it asks comes back as an answer
 //! of its own, and a call that takes long becomes a task.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use tokio::{sync::Semaphore, time::Instant};
@@ -15,12 +9,12 @@ use tokio::{sync::Semaphore, time::Instant};
 use super::{
     Answer, ClientRequest, Modern, Refused,
     adoptable::{Adoptable, Becoming},
-    hosts::{self, heartbeat_of},
+    hosts,
     input::input_responses,
     lacks::Lacks,
-    onward::{Sent, call_options},
+    onward::call_options,
     parked::Retry,
-    pieces::{PieceWriter, given_up, pieces},
+    pieces::{PieceWriter, pieces},
     request_state::Shown,
     translate,
 };
@@ -30,8 +24,8 @@ use crate::{
     limit::{KeptBytes, Permit},
     observe::events,
     session::Caller,
-    task::{Adopted, LastingWork},
-    upstream::{Call, ExchangeEnd, Failure, Lease, UpstreamSession},
+    task::Adopted,
+    upstream::{Call, Exchange, ExchangeEnd, Failure, Lease, ToServer, UpstreamSession},
     wire::{Message, Method, Parts, RpcError, object::Members, params::given_token},
 };
 
@@ -40,10 +34,9 @@ const EARLIER_PROCESS: &str = "the call that params.requestState names has ended
     taskgate while it waited for this answer; it may or may not have had an effect; send the request again without it";
 /// How long a call that has asked waits for further questions, so that the client gets them together.
 const GATHERS: Duration = Duration::from_millis(25);
-/// How long a client waits for the first word before its answer becomes a stream, whose heartbeats keep it open.
+/// How long a client waits at least for the first word before its answer becomes a stream, whose heartbeats keep it
+/// open. What notices a silence looks every few seconds ([`crate::upstream::SessionPool::tell_silence`]).
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-/// Longer than any process lives.
-const FAR: Duration = Duration::from_hours(24 * 365 * 10);
 
 /// A question of the server that its client has not answered.
 #[derive(Debug)]
@@ -74,8 +67,6 @@ pub(super) struct Run {
     pub(super) becoming: Option<Becoming>,
     /// Progress in the server's place.
     pub(super) heartbeat: Option<Heartbeat>,
-    /// How long its client may take to answer.
-    pub(super) input_timeout: Duration,
     /// When it was sent.
     pub(super) since: Instant,
     pub(super) progress: f64,
@@ -92,6 +83,14 @@ pub(super) struct Run {
     pub(super) replies: Option<Arc<Semaphore>>,
 }
 
+/// Returns what a server has said, or says next.
+async fn next(said: &mut Option<Item<ExchangeEnd>>, exchange: &mut Exchange) -> Option<Item<ExchangeEnd>> {
+    match said.take() {
+        Some(said) => Some(said),
+        None => exchange.next().await,
+    }
+}
+
 /// Why a run does not go on.
 pub(super) enum Over {
     /// It has been answered, or its client has left and knows it.
@@ -103,72 +102,6 @@ pub(super) enum Over {
 }
 
 impl Modern {
-    /// Sends a request to the server, and answers as the server does. With `adoptable` it may become a task.
-    ///
-    /// # Errors
-    /// [`Refused`]
-    pub(super) async fn run(
-        self: &Arc<Self>,
-        mut request: Box<ClientRequest>,
-        asks: bool,
-        adoptable: Option<Adoptable>,
-    ) -> Result<Answer, Refused> {
-        self.begin(&mut request)?;
-        let lease = self.lease(&request, asks).await?;
-        if adoptable.as_ref().is_some_and(Adoptable::is_job) {
-            lease.guard.get().begin_to_learn_tools(&request.headers);
-        }
-        let asked_at = hosts::asked_at(&request, &lease);
-        let call = self.start(&request, &lease, asks, adoptable.is_some()).await?;
-        let sent = Instant::now();
-        // For what is no tool, what holds for all tools, which a pattern `*` may set.
-        let tool = request.subject.as_deref().filter(|_| request.method == Method::ToolsCall).unwrap_or("*");
-        let input_timeout = request.caller.upstream.policy.tool(tool).input_timeout;
-        let after = adoptable.as_ref().map_or(Duration::MAX, Adoptable::after);
-        let adopt_at = request.came.checked_add(after).unwrap_or(sent + FAR);
-        let (to, from) = pieces(&self.capacity, &self.observer);
-        let heartbeat = heartbeat_of(&request, &call);
-        let permit = adoptable.as_ref().and_then(Adoptable::permit);
-        let limit = permit.as_ref().and(adoptable.as_ref()).map(|it| it.tool.timeout);
-        let timeout = limit.map(|limit| (limit, sent + limit));
-        let run = Run {
-            modern: Arc::clone(self),
-            request,
-            lease,
-            call,
-            asked_at,
-            adoptable,
-            _permit: permit,
-            adopt_at,
-            timeout,
-            becoming: None,
-            heartbeat,
-            input_timeout,
-            since: sent,
-            progress: f64::NEG_INFINITY,
-            text: None,
-            questions: Vec::new(),
-            lacks: Lacks::default(),
-            asks,
-            sent_again: false,
-            to,
-            replies: None,
-        };
-        // Usually it is over with its first word, and needs no task of its own. It goes on in one where it is not, and
-        // where the client leaves.
-        let mut work = LastingWork::new(run.run());
-        let mut answer = pin!(from.answer());
-        poll_fn(|cx| {
-            let is_over = Pin::new(&mut work).poll(cx).is_ready();
-            // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
-            match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Pending if is_over => Poll::Ready(Err(given_up().into())),
-                polled => polled,
-            }
-        })
-        .await
-    }
-
     /// Sends a request in a session. `asks`: the server may ask something in the course of it.
     pub(super) async fn start(
         &self,
@@ -181,12 +114,18 @@ impl Modern {
             Box::pin(lease.log_from(level, &request.headers)).await;
         }
         let (generation, session) = (lease.pooled.generation, lease.guard.get());
-        let Sent { message, headers } = request.sent(generation, request.whose(generation))?;
-        let options = call_options(generation, may_be_task);
-        let call = if asks || generation.is_modern() {
-            session.call(&message, headers, options)?
+        let (headers, options) = (request.headers_for(generation), call_options(generation, may_be_task));
+        let message;
+        let to_server = if let Some(bared) = request.bared(generation) {
+            bared
         } else {
-            session.call_apart(&message, headers, options)?
+            message = request.message_for(generation, request.whose(generation))?;
+            ToServer::from(&message)
+        };
+        let call = if asks || generation.is_modern() {
+            session.call(to_server, headers, options)?
+        } else {
+            session.call_apart(to_server, headers, options)?
         };
         if may_be_task && self.engine.outlives_process() && session.outlives_process() {
             // As a task it may have to be resumed.
@@ -239,8 +178,9 @@ impl Modern {
 }
 
 impl Run {
-    async fn run(mut self) {
-        match self.follow().await {
+    /// Follows the call to its end, once its server has `said` something, or something else is due.
+    pub(super) async fn run(mut self: Box<Self>, said: Option<Item<ExchangeEnd>>) {
+        match self.follow(said).await {
             Over::Done if self.call.exchange.is_over() => {}
             Over::Done => Box::pin(self.cancel("taskgate has given the call up")).await,
             Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold(), self.progress, self.text),
@@ -255,15 +195,23 @@ impl Run {
         session.cancel_call(&mut self.call, why, headers).await;
     }
 
-    pub(super) async fn follow(&mut self) -> Over {
+    /// Returns whether the call may become something else now.
+    fn adopts(&self) -> bool {
+        self.adoptable.is_some() && self.questions.is_empty()
+    }
+
+    /// Returns when something is due that the server has no part in.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let adopt_at = self.adopts().then_some(self.adopt_at);
+        let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
+        [adopt_at, beat_at, self.timeout.map(|(_, at)| at)].into_iter().flatten().min()
+    }
+
+    pub(super) async fn follow(&mut self, mut said: Option<Item<ExchangeEnd>>) -> Over {
         // Rare paths are boxed here and below, so that every run stays small.
-        let (mut ask_at, mut begin_at) = (None, Some(Instant::now() + SILENCE));
+        let (mut ask_at, mut begin_at) = (None, None);
         loop {
-            let adopts = self.adoptable.is_some() && self.questions.is_empty();
-            let adopt_at = adopts.then_some(self.adopt_at);
-            let beat_at = self.heartbeat.as_ref().map(Heartbeat::due);
-            let times_out = self.timeout.map(|(_, at)| at);
-            let due = [begin_at, ask_at, adopt_at, beat_at, times_out].into_iter().flatten().min();
+            let due = [begin_at, ask_at, self.due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
@@ -272,7 +220,7 @@ impl Run {
                         return over;
                     }
                 }
-                item = self.call.exchange.next() => match item {
+                item = next(&mut said, &mut self.call.exchange) => match item {
                     Some(Item::Message(message)) => {
                         self.take(message).await;
                         if !self.questions.is_empty() {
@@ -280,6 +228,8 @@ impl Run {
                             ask_at.get_or_insert_with(|| Instant::now() + GATHERS);
                         }
                     }
+                    // A server that begins a stream has said nothing yet.
+                    Some(Item::Silence) if self.since.elapsed() >= SILENCE => self.to.begin(),
                     Some(Item::Silence | Item::Pause(_)) => {}
                     Some(Item::End(ending)) => {
                         self.stop_trying();
@@ -304,7 +254,7 @@ impl Run {
                     } else if let Some((limit, _)) = self.timeout.filter(|(_, at)| *at <= now) {
                         self.stop_trying();
                         return self.fail(&Failure::TimedOut(limit));
-                    } else if adopt_at.is_some_and(|at| at <= now) {
+                    } else if self.adopts() && self.adopt_at <= now {
                         self.adopt();
                     } else {
                         self.beat();
@@ -339,7 +289,9 @@ impl Run {
         };
         match ending {
             // A call that fails for want of an answer needed the capability.
-            Ok(response) if !self.lacks.is_empty() && translate::has_failed(&response) => self.lack(),
+            Ok(response) if !self.lacks.is_empty() && translate::has_failed(&response) => {
+                self.lack(translate::words_of(&response).as_deref())
+            }
             Ok(response)
                 if self.asks
                     && let Some(requests) = translate::pages_to_visit(&response) =>

@@ -28,9 +28,8 @@ impl Modern {
     /// `tasks/get`: the task as it is now, with its outcome or its open questions.
     pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
-        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","]
-            .concat();
         let polled = self.engine.poll(&request.caller.owner, id, &request.caller.who).await;
+        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","];
         let detailed = match polled {
             Ok(polled) => self.detailed(request, polled, &front).await,
             Err(why) => Err(why),
@@ -46,11 +45,11 @@ impl Modern {
         &self,
         request: &ClientRequest,
         PolledTask { task, outlook }: PolledTask,
-        front: &str,
+        front: &[&str],
     ) -> Result<Parts, Missing> {
         let (owner, who, id) = (&request.caller.owner, &request.caller.who, task.id);
         let mut members = String::with_capacity(448);
-        members.push_str(front);
+        members.extend(front.iter().copied());
         match task.state {
             State::Working | State::InputRequired => {
                 let questions = self.engine.questions(owner, id);
@@ -76,7 +75,7 @@ impl Modern {
                     End::Cancelled => return Err(Missing::NotFound(id)),
                 };
                 write_task(&mut members, &task, &outlook, status);
-                let _ = write!(members, r#","{member}":"#);
+                members.extend([",\"", member, "\":"]);
                 let mut edits = Edits::of(raw);
                 match std::str::from_utf8(raw) {
                     // What the call would have returned has a type too.

@@ -9,7 +9,7 @@ use crate::{
     upstream::ServerFacts,
     wire::{
         Edits, Message, Method, Parts,
-        legacy::{error_code, is_error},
+        legacy::{error_code, error_message, first_text, is_error},
         message::Outcome,
         object::{Members, Needle, may_have, object, quote},
         params::unambiguous,
@@ -71,6 +71,14 @@ pub(super) fn has_failed(response: &Message) -> bool {
     match response.outcome() {
         Some((Outcome::Result, raw)) => is_error(raw).unwrap_or(true),
         Some((Outcome::Error, _)) | None => true,
+    }
+}
+
+/// Returns the words with which a call has failed, if there are any.
+pub(super) fn words_of(failure: &Message) -> Option<String> {
+    match failure.outcome()? {
+        (Outcome::Result, raw) => first_text(raw),
+        (Outcome::Error, raw) => error_message(raw),
     }
 }
 

@@ -84,7 +84,7 @@ impl Modern {
     pub(super) async fn news(&self, request: &ClientRequest, task: TaskId, meta: &str) -> Result<News, Missing> {
         let front = format!(r#"{{"jsonrpc":"2.0","method":"notifications/tasks","params":{{{meta},"#);
         let told = self.engine.tell(&request.caller.owner, task).await?;
-        let notification = match self.detailed(request, told.clone(), &front).await {
+        let notification = match self.detailed(request, told.clone(), &[&front]).await {
             // A client that waits for the end would wait for ever.
             Err(Missing::Damaged) => damaged(&told, front),
             notification => notification?,

@@ -157,7 +157,7 @@ pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Refusal> {
 /// Returns whether the revision that the headers name is one of the modern generation.
 pub(super) fn names_modern_revision(headers: &HeaderMap) -> bool {
     let version = headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
-    version.is_some_and(|version| Version::parse(version).is_none() && is_modern_version(version))
+    version.is_some_and(is_modern_version)
 }
 
 /// Refuses GET and DELETE of the modern generation, which has neither.

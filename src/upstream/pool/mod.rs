@@ -133,7 +133,10 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => self.shared(&used, server, headers, soon(), Lease::of, || None).await,
+            Sharing::Shared => match used.slot.lease_shared(key.client.any(), Lease::of) {
+                Some(leased) => Ok(leased),
+                None => Box::pin(self.shared(&used, server, headers, soon(), Lease::of, || None)).await,
+            },
         }
     }
 
@@ -265,6 +268,14 @@ impl SessionPool {
         self.generation.forget_as(pooled.generation);
         // They end outside of the lock.
         drop(taken);
+    }
+
+    /// Tells the requests that have waited for long that nothing has come yet. To be called every few seconds.
+    pub fn tell_silence(&self) {
+        let open = self.slots.lock().open();
+        for session in open {
+            session.tell_silence();
+        }
     }
 
     /// Ends the sessions that have not been used for `idle`, and forgets those that are lost. To be called now and

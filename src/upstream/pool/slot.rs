@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use hashlink::DefaultHashBuilder;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::upstream::{Kept, UpstreamSession};
 /// The sessions of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    of_key: HashMap<PoolKey, Arc<Slot>>,
+    of_key: HashMap<PoolKey, Arc<Slot>, DefaultHashBuilder>,
     /// Every session, also one that is in use by its only call.
     open: Vec<Weak<UpstreamSession>>,
     /// The process stops: no more are opened.
@@ -113,7 +114,12 @@ impl Slots {
     /// Opens no more sessions, and returns those that are open, in use or not.
     pub(super) fn close(&mut self) -> Vec<Arc<UpstreamSession>> {
         self.closed = true;
-        self.open.drain(..).filter_map(|open| open.upgrade()).collect()
+        self.open()
+    }
+
+    /// Returns the sessions that are open, in use or not.
+    pub(super) fn open(&self) -> Vec<Arc<UpstreamSession>> {
+        self.open.iter().filter_map(Weak::upgrade).collect()
     }
 }
 

@@ -28,6 +28,14 @@ pub struct Call {
     pub begun: Instant,
 }
 
+/// A client's request, and what is changed of it for the server.
+#[derive(Debug)]
+pub struct ToServer<'a> {
+    message: &'a Message,
+    /// Edits of the message, after which its `params` have neither `_meta` nor `task`.
+    bared: Option<Edits<'a>>,
+}
+
 /// What may differ between calls.
 #[derive(Clone, Copy, Debug)]
 pub struct CallOptions {
@@ -39,7 +47,8 @@ pub struct CallOptions {
     pub relay: bool,
     /// Whether a call that passes may create a task of the server.
     pub native: bool,
-    /// Whether the server is asked for progress though the client may not want it: a plain call that may become a job.
+    /// Whether the server is asked for progress though the client may not want it: for a task, or for a call that may
+    /// become one, or a job.
     pub wants_progress: bool,
 }
 
@@ -48,29 +57,39 @@ impl UpstreamSession {
     ///
     /// # Errors
     /// The limit on requests in flight, or what [`Params::parse`] refuses.
-    pub fn call(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        self.begin(message, headers, options, false)
+    pub fn call<'a>(
+        &self,
+        request: impl Into<ToServer<'a>>,
+        headers: HeaderMap,
+        options: CallOptions,
+    ) -> Result<Call, RpcError> {
+        self.begin(request.into(), headers, options, false)
     }
 
     /// Starts a client's request as [`Self::call`] does, in the course of which the server asks nothing.
     ///
     /// # Errors
     /// As [`Self::call`].
-    pub fn call_apart(&self, message: &Message, headers: HeaderMap, options: CallOptions) -> Result<Call, RpcError> {
-        self.begin(message, headers, options, true)
+    pub fn call_apart<'a>(
+        &self,
+        request: impl Into<ToServer<'a>>,
+        headers: HeaderMap,
+        options: CallOptions,
+    ) -> Result<Call, RpcError> {
+        self.begin(request.into(), headers, options, true)
     }
 
     fn begin(
         &self,
-        message: &Message,
+        ToServer { message, bared }: ToServer<'_>,
         headers: HeaderMap,
         options: CallOptions,
         apart: bool,
     ) -> Result<Call, RpcError> {
-        let wants_progress = options.wants_progress || options.purpose == Purpose::Background;
+        let CallOptions { wants_progress, max_answer, mut relay, .. } = options;
         let raw_params = message.params();
         // A call that asks for a task has params to be parsed.
-        let is_bare = wants_progress && raw_params.is_some_and(is_bare);
+        let is_bare = bared.is_some() || wants_progress && raw_params.is_some_and(is_bare);
         let read = |params: &&str| !is_bare && (wants_progress || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = raw_params.filter(read).map(parse).transpose()?;
@@ -87,11 +106,10 @@ impl UpstreamSession {
         };
         let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
         let number = exchange.number;
-        let (written, mut edits) = (number.to_string(), Edits::of(message.bytes()));
+        let (written, mut edits) = (number.to_string(), bared.unwrap_or_else(|| Edits::of(message.bytes())));
         if let Some(id) = message.id_span() {
             edits.replace(id, written.clone());
         }
-        let CallOptions { max_answer, mut relay, .. } = options;
         if let (Some(token), Purpose::Foreground) = (token, options.purpose)
             && options.native
             && creates_task(message, params.as_ref())
@@ -100,7 +118,7 @@ impl UpstreamSession {
             // The task's id has to be read from its answer.
             relay = false;
         }
-        if let (true, Some(bare)) = (is_bare, raw_params) {
+        if let (true, true, Some(bare)) = (wants_progress, is_bare, raw_params) {
             edits.add(bare, [r#""_meta":{"progressToken":"#, &written, "}"].concat());
         }
         if let Some(Params { members, meta, .. }) = &params {
@@ -129,6 +147,20 @@ impl UpstreamSession {
 fn is_bare(params: &str) -> bool {
     static KEYS: [Needle; 2] = [Needle::new("\"_meta\""), Needle::new("\"task\"")];
     !may_have(params, KEYS.each_ref())
+}
+
+impl<'a> ToServer<'a> {
+    /// Returns a request with edits after which its `params` have neither `_meta` nor `task`. The edits replace no text.
+    #[must_use]
+    pub fn bared(message: &'a Message, edits: Edits<'a>) -> Self {
+        Self { message, bared: Some(edits) }
+    }
+}
+
+impl<'a> From<&'a Message> for ToServer<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self { message, bared: None }
+    }
 }
 
 impl Call {

@@ -26,7 +26,7 @@ use ::http::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use tokio::{sync::Notify, time::Instant};
 
-pub use call::{Call, CallOptions};
+pub use call::{Call, CallOptions, ToServer};
 pub use call_outcome::{CallOutcome, error_code, own_error};
 pub use discover::Introduced;
 pub use event::{ServerEvent, ServerQuestion, question_refusal};
