@@ -23,7 +23,7 @@ impl<'a> Members<'a> {
     /// # Errors
     /// A sentence that says what is wrong, if `raw` is not an object, or has a key that is no text or is there twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
-        Self::checked(raw, walk::members(raw, unquote))
+        Self::parse_knowing(raw, |_| None)
     }
 
     /// Does the same as [`Members::parse`], and steps over objects that are known: `known` returns the length of the one
@@ -32,11 +32,7 @@ impl<'a> Members<'a> {
     /// # Errors
     /// As [`Members::parse`].
     pub fn parse_knowing(raw: &'a str, known: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
-        Self::checked(raw, walk::members_knowing(raw, unquote, known))
-    }
-
-    fn checked(raw: &'a str, members: Option<Vec<(Cow<'a, str>, &'a str)>>) -> Result<Self, String> {
-        let members = members.ok_or("it is no object whose keys can be read")?;
+        let members = walk::members(raw, unquote, known).ok_or("it is no object whose keys can be read")?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
             // `Edits::set` expects the bracket at the beginning.

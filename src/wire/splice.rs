@@ -108,9 +108,11 @@ impl<'a> Edits<'a> {
     #[must_use]
     pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
         let Self { source, texts: mut edits, mut members } = self;
-        if let ([], [MemberEdit { object, is_empty, change: MemberChange::Added(member) }]) = (&*edits, &*members) {
+        if let ([], [MemberEdit { object, is_empty, change: MemberChange::Added(member) }]) = (&*edits, &mut *members) {
             // Nothing has to be sorted. Most answers to clients of the modern generation are made here.
-            return with_member(source, object + 1, [member, if *is_empty { "" } else { "," }], front, back);
+            let (at, member) = (*object + 1..*object + 1, std::mem::take(member));
+            let gained = [(at.clone(), member), (at, if *is_empty { "" } else { "," }.into())];
+            return assemble(source, &gained, front, back);
         }
         // Stable, so that what an object gains stays in its order. What it loses comes behind that, as it stands there.
         members.sort_by_key(|edit| (edit.object, edit.place().map(|place| place.number)));
@@ -119,18 +121,7 @@ impl<'a> Edits<'a> {
         }
         // Stable, so that additions at one place stay in their order; they come before what is replaced from there on.
         edits.sort_by_key(|(range, _)| (range.start, range.end));
-        let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
-        let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
-        let mut parts = Parts::beginning(front, source.len() + given + back.len() - taken);
-        let mut at = 0;
-        for (range, new) in edits {
-            parts.push_slice(source, at..range.start);
-            parts.push(new.as_bytes());
-            at = range.end;
-        }
-        parts.push_slice(source, at..source.len());
-        parts.push(back.as_bytes());
-        parts
+        assemble(source, &edits, front, back)
     }
 }
 
@@ -144,13 +135,16 @@ impl MemberEdit<'_> {
     }
 }
 
-/// Returns a document with `new` at one place, between the texts of `front` and `back`.
-fn with_member(source: &Bytes, at: usize, new: [&str; 2], front: &[&str], back: &str) -> Parts {
-    let given = new.iter().map(|text| text.len()).sum::<usize>();
-    let mut parts = Parts::beginning(front, source.len() + given + back.len());
-    parts.push_slice(source, 0..at);
-    for text in new {
-        parts.push(text.as_bytes());
+/// Returns the source with `edits`, which are in order, between the texts of `front` and `back`.
+fn assemble(source: &Bytes, edits: &[Edit<'_>], front: &[&str], back: &str) -> Parts {
+    let taken: usize = edits.iter().map(|(range, _)| range.len()).sum();
+    let given: usize = edits.iter().map(|(_, new)| new.len()).sum();
+    let mut parts = Parts::beginning(front, source.len() + given + back.len() - taken);
+    let mut at = 0;
+    for (range, new) in edits {
+        parts.push_slice(source, at..range.start);
+        parts.push(new.as_bytes());
+        at = range.end;
     }
     parts.push_slice(source, at..source.len());
     parts.push(back.as_bytes());

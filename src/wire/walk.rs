@@ -3,14 +3,9 @@
 use super::depth::after_string;
 
 /// Returns the members of a raw object, each key as `read` reads it with its raw value, in their order; `None` if it is
-/// no object, or has a key that cannot be read.
-pub(super) fn members<'a, K>(raw: &'a str, read: impl Fn(&'a str) -> Option<K>) -> Option<Vec<(K, &'a str)>> {
-    members_knowing(raw, read, |_| None)
-}
-
-/// Does the same as [`members`], where `known` returns the length of the object that a text begins with if it knows that
-/// object.
-pub(super) fn members_knowing<'a, K>(
+/// no object, or has a key that cannot be read. `known` returns the length of the object that a text begins with where it
+/// knows that, which is then not looked through.
+pub(super) fn members<'a, K>(
     raw: &'a str,
     read: impl Fn(&'a str) -> Option<K>,
     known: impl Fn(&str) -> Option<usize>,
@@ -128,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_walk_finds_the_members_that_a_parser_finds(raw in json()) {
-            let found = members(&raw, unquote);
+            let found = members(&raw, unquote, |_| None);
             match serde_json::from_str::<Value>(&raw).expect("JSON") {
                 Value::Object(parsed) => {
                     let found = found.expect("an object");
@@ -144,17 +139,27 @@ mod tests {
         }
 
         #[test]
+        fn a_walk_steps_over_the_object_that_it_knows_as_over_any(raw in json(), nth in any::<prop::sample::Index>()) {
+            let found = members(&raw, unquote, |_| None);
+            let objects: Vec<_> = found.iter().flatten().map(|(_, value)| *value).filter(|it| it.starts_with('{')).collect();
+            if !objects.is_empty() {
+                let object = nth.get(&objects);
+                prop_assert_eq!(members(&raw, unquote, |text| text.starts_with(object).then_some(object.len())), found);
+            }
+        }
+
+        #[test]
         fn a_walk_over_anything_ends(raw in "[{}\\[\\]\":,\\\\ a1é]{0,40}") {
-            let _ = members(&raw, unquote);
+            let _ = members(&raw, unquote, |_| None);
         }
 
         #[test]
         fn an_object_that_is_cut_off_or_goes_on_is_none(raw in json(), end in any::<prop::sample::Index>()) {
             if raw.starts_with('{') {
                 let end = end.index(raw.len());
-                prop_assert!(!raw.is_char_boundary(end) || members(&raw[..end], unquote).is_none());
+                prop_assert!(!raw.is_char_boundary(end) || members(&raw[..end], unquote, |_| None).is_none());
                 let longer = format!("{raw}1");
-                prop_assert!(members(&longer, unquote).is_none());
+                prop_assert!(members(&longer, unquote, |_| None).is_none());
             }
         }
     }

@@ -1,10 +1,12 @@
 //! Requests that are no tasks.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::{
     client::{LOG_LEVEL, Modern},
-    kit::{Answers, Gate, Options, Seen, Upstream, soon},
+    kit::{Answers, Gate, Options, Seen, Upstream, soon, within},
 };
 
 #[tokio::test]
@@ -87,6 +89,46 @@ async fn progress_comes_on_the_stream_of_its_call_under_the_clients_token_and_lo
     slow.result(r#"{"content":[]}"#).await;
     let response = stream.message().await;
     assert_eq!(response["result"]["resultType"], "complete", "{response}");
+}
+
+#[tokio::test]
+async fn a_server_is_asked_for_progress_only_of_a_call_that_may_become_a_task_and_otherwise_gets_no_meta() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    for (client, token_is_given) in [(Modern::plain(&gate.url), false), (Modern::with_tasks(&gate.url), true)] {
+        let calling = tokio::spawn(async move { client.call("slow").await });
+        let slow = upstream.held("slow").await;
+        let (id, params) = (slow.seen.json()["id"].clone(), slow.seen.json()["params"].clone());
+        let plain = json!({ "name": "slow", "arguments": {} });
+        let with_token = json!({ "name": "slow", "arguments": {}, "_meta": { "progressToken": id } });
+        assert_eq!(params, if token_is_given { with_token } else { plain });
+        slow.result(r#"{"content":[]}"#);
+        assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
+async fn a_silent_call_becomes_a_stream_that_ends_with_the_answer() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let mut answer = Modern::plain(&gate.url).stream("tools/call", json!({ "name": "slow" }));
+    let slow = upstream.held("slow").await;
+    let (status, headers) = within(Duration::from_secs(30), answer.head()).await;
+    assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "text/event-stream"));
+    slow.result(r#"{"content":[]}"#);
+    assert_eq!(answer.message().await["result"]["resultType"], "complete");
+}
+
+#[tokio::test]
+async fn a_call_whose_client_leaves_before_the_server_has_said_anything_is_cancelled_there() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    let client = Modern::plain(&gate.url);
+    let calling = tokio::spawn(async move { client.call("slow").await });
+    let slow = upstream.held("slow").await;
+    calling.abort();
+    let cancelled = upstream.wait_for(|seen| seen.rpc() == "notifications/cancelled").await;
+    assert_eq!(cancelled.json()["params"]["requestId"], slow.seen.json()["id"]);
 }
 
 #[tokio::test]

@@ -112,7 +112,7 @@ impl SessionPool {
                 let until = soon();
                 let shared = || used.slot.lease_shared(key.client.any(), alone).flatten();
                 let freed = || used.slot.free_single().or_else(shared);
-                match self.shared(&used, server, headers, until, alone, || freed().map(Some)).await {
+                match self.shared(&used, server, headers, || until, alone, || freed().map(Some)).await {
                     Ok(Some(lease)) => return Ok(lease),
                     Ok(None) => {}
                     Err(why) => return used.slot.free_single().ok_or(why),
@@ -133,10 +133,7 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => match used.slot.lease_shared(key.client.any(), Lease::of) {
-                Some(leased) => Ok(leased),
-                None => Box::pin(self.shared(&used, server, headers, soon(), Lease::of, || None)).await,
-            },
+            Sharing::Shared => self.shared(&used, server, headers, soon, Lease::of, || None).await,
         }
     }
 
@@ -155,7 +152,7 @@ impl SessionPool {
         used: &SlotUse<'_>,
         server: &Server,
         headers: &HeaderMap,
-        until: Instant,
+        until: impl FnOnce() -> Instant,
         lease: impl Fn(&Arc<Pooled>) -> T,
         freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
@@ -164,7 +161,7 @@ impl SessionPool {
         if let Some(leased) = slot.lease_shared(may_ask, &lease) {
             return Ok(leased);
         }
-        let came = Instant::now();
+        let (came, until) = (Instant::now(), until());
         let mut failed = slot.opening.lock().await;
         // Another caller may have opened it meanwhile, or the link to a server that is a modern one.
         if let Some(leased) = slot.lease_shared(may_ask, &lease).or_else(|| self.lease_link(key, &lease)) {
