@@ -135,6 +135,12 @@ impl Exchange {
         StatusCode::from_u16(self.state.status.load(Ordering::Acquire)).ok()
     }
 
+    /// Sets whether the listener is told of a silence though the exchange is in the background: a client's request that
+    /// comes in no session waits for it.
+    pub fn hear_silence(&self, hears: bool) {
+        self.state.hears_silence.store(hears, Ordering::Relaxed);
+    }
+
     /// Returns whether it has ended, and the server does no more work for it.
     #[must_use]
     pub fn is_over(&self) -> bool {

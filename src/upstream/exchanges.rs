@@ -83,6 +83,7 @@ impl Exchanges {
             streams: AtomicBool::new(false),
             over: AtomicBool::new(false),
             status: AtomicU16::new(0),
+            hears_silence: AtomicBool::new(false),
             points: TrackedPoints::new(),
         });
         let (carried_by, asked, cancelled, waited) = (None, Vec::new(), false, false);
@@ -130,11 +131,12 @@ impl Exchanges {
         }
     }
 
-    /// Tells the listeners of exchanges that were open at the last call already that nothing has come. One call every
-    /// few seconds costs less than a timer for each exchange.
+    /// Tells the listeners of exchanges that were open at the last call already, and for which a client's request waits,
+    /// that nothing has come. One call every few seconds costs less than a timer for each exchange.
     pub fn tell_silence(&self) {
         for open in self.open.lock().values_mut() {
-            if open.purpose != Purpose::Listening && std::mem::replace(&mut open.waited, true) {
+            let hears = open.purpose == Purpose::Foreground || open.state.hears_silence.load(Ordering::Relaxed);
+            if hears && std::mem::replace(&mut open.waited, true) {
                 open.state.outbox.tell_silence();
             }
         }

@@ -27,6 +27,8 @@ pub(super) struct ExchangeState {
     pub(super) over: AtomicBool,
     /// The HTTP error status of the response; 0 without one.
     pub(super) status: AtomicU16,
+    /// [`super::Exchange::hear_silence`]
+    pub(super) hears_silence: AtomicBool,
     /// Where a later process can resume the answer, if that is tracked.
     pub(super) points: TrackedPoints,
 }

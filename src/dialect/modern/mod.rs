@@ -6,7 +6,6 @@ mod again;
 mod becoming_task;
 mod discover;
 mod error;
-
 mod headers;
 mod hosts;
 mod input;

@@ -55,8 +55,6 @@ pub struct Pieces {
 #[derive(Debug)]
 struct Shared {
     outbox: Outbox<Last>,
-    /// Whether there is anything for the client.
-    begun: AtomicBool,
     /// Whether the client has left, or has got the whole answer.
     left: AtomicBool,
     /// The writer, while it waits for the client to leave.
@@ -67,8 +65,8 @@ struct Shared {
 
 /// Returns where the parts of an answer go in, and where they come out.
 pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (PieceWriter, Pieces) {
-    let (begun, left, writer) = (AtomicBool::new(false), AtomicBool::new(false), AtomicWaker::new());
-    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), begun, left, writer, last_words: OnceLock::new() });
+    let (left, writer) = (AtomicBool::new(false), AtomicWaker::new());
+    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer, last_words: OnceLock::new() });
     let pieces = Pieces { shared: Arc::clone(&shared), first: None, said: 0 };
     (PieceWriter { shared, observer: Arc::clone(observer) }, pieces)
 }
@@ -83,13 +81,11 @@ pub(super) fn given_up() -> RpcError {
 impl PieceWriter {
     /// Begins the answer as a stream, whose heartbeats keep the connection open while there is nothing to say.
     pub(super) fn begin(&self) {
-        self.note_begun();
         self.shared.outbox.tell_silence();
     }
 
     /// Sends a notification. For a client that reads slowly less important ones are dropped, and a server never waits.
     pub(super) fn notify(&self, notification: Message) {
-        self.note_begun();
         if let Pushed::Dropped(count) = self.shared.outbox.push(notification)
             && !self.has_left()
         {
@@ -134,13 +130,7 @@ impl PieceWriter {
     fn end(&self, status: Result<StatusCode, Refused>, document: Parts) {
         // A client that goes with its answer wakes nobody.
         self.shared.writer.take();
-        self.note_begun();
         self.shared.outbox.end(Some((status, document)));
-    }
-
-    fn note_begun(&self) {
-        // Pairs with the load in `has_begun`.
-        self.shared.begun.store(true, Ordering::Release);
     }
 
     /// Returns whether the client has left.
@@ -184,12 +174,6 @@ impl Pieces {
         let document = self.shared.last_words.get()?.get(self.said)?.clone();
         self.said += 1;
         Some(document)
-    }
-
-    /// Returns whether there is anything in it. This takes less than polling it.
-    pub(super) fn has_begun(&self) -> bool {
-        // Pairs with the store in `note_begun`.
-        self.shared.begun.load(Ordering::Acquire)
     }
 
     /// Waits until it is known whether the answer is one document or a stream.

@@ -127,6 +127,7 @@ impl Modern {
         } else {
             session.call_apart(to_server, headers, options)?
         };
+        call.exchange.hear_silence(true);
         if may_be_task && self.engine.outlives_process() && session.outlives_process() {
             // As a task it may have to be resumed.
             let _ = call.exchange.track(None);
@@ -183,7 +184,10 @@ impl Run {
         match self.follow(said).await {
             Over::Done if self.call.exchange.is_over() => {}
             Over::Done => Box::pin(self.cancel("taskgate has given the call up")).await,
-            Over::Adopted(adopted) => adopted.follow(self.call, self.lease.hold(), self.progress, self.text),
+            Over::Adopted(adopted) => {
+                self.call.exchange.hear_silence(false);
+                adopted.follow(self.call, self.lease.hold(), self.progress, self.text);
+            }
             Over::Left => Box::pin(self.cancel("the client has left")).await,
         }
     }
@@ -209,9 +213,9 @@ impl Run {
 
     pub(super) async fn follow(&mut self, mut said: Option<Item<ExchangeEnd>>) -> Over {
         // Rare paths are boxed here and below, so that every run stays small.
-        let (mut ask_at, mut begin_at) = (None, None);
+        let (mut ask_at, mut quiet_since) = (None, self.since);
         loop {
-            let due = [begin_at, ask_at, self.due()].into_iter().flatten().min();
+            let due = [ask_at, self.due()].into_iter().flatten().min();
             tokio::select! {
                 biased;
                 () = self.to.left() => return Over::Left,
@@ -229,7 +233,7 @@ impl Run {
                         }
                     }
                     // A server that begins a stream has said nothing yet.
-                    Some(Item::Silence) if self.since.elapsed() >= SILENCE => self.to.begin(),
+                    Some(Item::Silence) if quiet_since.elapsed() >= SILENCE => self.to.begin(),
                     Some(Item::Silence | Item::Pause(_)) => {}
                     Some(Item::End(ending)) => {
                         self.stop_trying();
@@ -240,9 +244,7 @@ impl Run {
                 () = tokio::time::sleep_until(due.unwrap_or(self.since)), if due.is_some() => {
                     let now = Instant::now();
                     let is_due = |at: &mut Instant| *at <= now;
-                    if begin_at.take_if(is_due).is_some() {
-                        self.to.begin();
-                    } else if ask_at.take_if(is_due).is_some() {
+                    if ask_at.take_if(is_due).is_some() {
                         if self.questions.is_empty() {
                             // The server has withdrawn them.
                             continue;
@@ -250,7 +252,7 @@ impl Run {
                         if let Some(over) = Box::pin(self.park()).await {
                             return over;
                         }
-                        begin_at = Some(Instant::now() + SILENCE);
+                        quiet_since = Instant::now();
                     } else if let Some((limit, _)) = self.timeout.filter(|(_, at)| *at <= now) {
                         self.stop_trying();
                         return self.fail(&Failure::TimedOut(limit));

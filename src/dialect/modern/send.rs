@@ -1,15 +1,14 @@
 //! How a request begins at a server: it is sent, and the handler of the client's request waits for the server's first
-//! word. Usually that is the answer, and the call needs no task of its own.
+//! word. Usually that is the answer, and nothing of the call has to outlive the handler.
 
 use std::{
     future::{Future, poll_fn},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use futures_util::FutureExt;
 use http::StatusCode;
 use tokio::{runtime::Handle, time::timeout_at};
 
@@ -97,15 +96,17 @@ async fn answer(run: Box<Run>, from: Pieces) -> Result<Answer, Refused> {
     {
         return Ok(Answer::Whole(StatusCode::OK, document));
     }
-    // It goes on in a task of its own where the client leaves, and where it is not over with its own first word.
-    let mut work = LastingWork::new(run.run(said));
-    // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
+    // It goes on in a task of its own once it has said something that is not its end, and where the client leaves.
+    let (mut work, mut answer) = (LastingWork::new(run.run(said)), pin!(from.answer()));
     poll_fn(|cx| {
         let is_over = Pin::new(&mut work).poll(cx).is_ready();
-        if is_over || from.has_begun() { Poll::Ready(()) } else { Poll::Pending }
+        // What the work says it says while it is polled. Waiting for it here would wake this very task once more.
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending if is_over => Poll::Ready(Err(given_up().into())),
+            polled => polled,
+        }
     })
-    .await;
-    from.answer().now_or_never().unwrap_or_else(|| Err(given_up().into()))
+    .await
 }
 
 /// A call whose server has said nothing yet. Where this is dropped with it, because the client has left, it goes on in a

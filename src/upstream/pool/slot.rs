@@ -20,6 +20,7 @@ use crate::upstream::{Kept, UpstreamSession};
 /// The sessions of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
+    /// Each call looks here. Sessions and requests in flight bound the keys, so nobody can make many that collide.
     of_key: HashMap<PoolKey, Arc<Slot>, DefaultHashBuilder>,
     /// Every session, also one that is in use by its only call.
     open: Vec<Weak<UpstreamSession>>,
@@ -114,7 +115,9 @@ impl Slots {
     /// Opens no more sessions, and returns those that are open, in use or not.
     pub(super) fn close(&mut self) -> Vec<Arc<UpstreamSession>> {
         self.closed = true;
-        self.open()
+        let open = self.open();
+        self.open.clear();
+        open
     }
 
     /// Returns the sessions that are open, in use or not.

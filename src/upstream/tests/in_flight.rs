@@ -34,6 +34,25 @@ async fn a_cancelled_exchange_is_gone_once_nothing_carries_it() {
     }
 }
 
+#[tokio::test]
+async fn a_silence_is_told_at_the_second_tick_and_only_where_a_client_waits() {
+    let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
+    for (purpose, hears, told) in [
+        (Purpose::Foreground, false, true),
+        (Purpose::Background, false, false),
+        (Purpose::Background, true, true),
+        (Purpose::Listening, false, false),
+    ] {
+        let mut exchange = exchanges.begin(None, purpose).expect("room");
+        exchange.hear_silence(hears);
+        exchanges.tell_silence();
+        assert!(exchange.next().now_or_never().is_none(), "{purpose:?}");
+        exchanges.tell_silence();
+        let said = exchange.next().now_or_never().flatten();
+        assert_eq!(matches!(said, Some(Item::Silence)), told, "{purpose:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_task_that_carries_an_exchange_ends_soon_after_the_exchange() {
     let exchanges = Exchanges::new(Capacity::new(1 << 20, 1 << 20), Arc::default());
