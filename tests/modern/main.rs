@@ -23,6 +23,7 @@ mod pool;
 mod questions;
 mod refused;
 mod request_state;
+mod retrying;
 mod servers;
 mod tasks;
 mod witness;

@@ -108,6 +108,28 @@ async fn a_server_is_asked_for_progress_only_of_a_call_that_may_become_a_task_an
 }
 
 #[tokio::test]
+async fn notifications_that_there_is_no_room_for_take_no_answer_with_them() {
+    let upstream = Upstream::sse().await;
+    let gate = Gate::with(&upstream, "[server]\nmax_outbox = \"4KiB\"\n").await;
+    let client = Modern::plain(&gate.url);
+    // With the client's long token two notifications do not fit that came together, and each drives out the other.
+    let params = json!({ "name": "slow", "arguments": {}, "_meta": { "progressToken": "t".repeat(900) } });
+    let calling = tokio::spawn(async move { client.result("tools/call", params).await });
+    let slow = upstream.held("slow").await.sse();
+    let token = slow.seen.json()["params"]["_meta"]["progressToken"].clone();
+    let events = [(1, 1), (2, 2000)].map(|(progress, length)| {
+        let params = json!({ "progressToken": token, "progress": progress, "message": "m".repeat(length) });
+        format!("data: {}\n\n", json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }))
+    });
+    slow.raw(&events.concat()).await;
+    // What comes after them shows that they have been taken in.
+    slow.event(r#"{"jsonrpc":"2.0","id":"q","method":"roots/list"}"#).await;
+    upstream.wait_for(|seen| seen.rpc().is_empty() && seen.json()["id"] == "q").await;
+    slow.result(r#"{"content":[]}"#).await;
+    assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+}
+
+#[tokio::test]
 async fn a_silent_call_becomes_a_stream_that_ends_with_the_answer() {
     let upstream = Upstream::json().await;
     let gate = Gate::before(&upstream).await;

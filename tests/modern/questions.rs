@@ -16,7 +16,7 @@ fn able() -> Value {
     json!({ "elicitation": {}, "sampling": {}, "roots": {}, "extensions": { TASKS: {} } })
 }
 
-async fn asks(slow: &Sse, id: &str, message: &str) {
+pub(crate) async fn asks(slow: &Sse, id: &str, message: &str) {
     let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
     let request = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params });
     slow.event(&request.to_string()).await;
@@ -30,7 +30,7 @@ async fn house(toml: &str) -> (Upstream, Gate, Modern) {
 }
 
 /// A call that has asked, the server's end of it, and the key of the question.
-async fn asked(upstream: &Upstream, client: &Modern) -> (Sse, Value, String) {
+pub(crate) async fn asked(upstream: &Upstream, client: &Modern) -> (Sse, Value, String) {
     let calling = tokio::spawn({
         let client = client.clone();
         async move { client.call("slow").await }
@@ -42,7 +42,7 @@ async fn asked(upstream: &Upstream, client: &Modern) -> (Sse, Value, String) {
     (slow, result, key)
 }
 
-fn retry(result: &Value, answers: &Value) -> Value {
+pub(crate) fn retry(result: &Value, answers: &Value) -> Value {
     json!({ "name": "slow", "arguments": {}, "requestState": result["requestState"], "inputResponses": answers })
 }
 

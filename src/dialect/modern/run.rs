@@ -25,7 +25,7 @@ use crate::{
     observe::events,
     session::Caller,
     task::Adopted,
-    upstream::{Call, Exchange, ExchangeEnd, Failure, Lease, ToServer, UpstreamSession},
+    upstream::{Call, Exchange, ExchangeEnd, Failure, Generation, Lease, ToServer, UpstreamSession},
     wire::{Message, Method, Parts, RpcError, object::Members, params::given_token},
 };
 
@@ -114,7 +114,9 @@ impl Modern {
             Box::pin(lease.log_from(level, &request.headers)).await;
         }
         let (generation, session) = (lease.pooled.generation, lease.guard.get());
-        let (headers, options) = (request.headers_for(generation), call_options(generation, may_be_task));
+        let (headers, mut options) = (request.headers_for(generation), call_options(generation, may_be_task));
+        // The retry of a call that asks may give the first token, and the server is only asked now.
+        options.wants_progress |= generation == Generation::Legacy && asks && request.caller.client.any();
         let message;
         let to_server = if let Some(bared) = request.bared(generation) {
             bared
