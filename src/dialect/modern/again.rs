@@ -27,11 +27,11 @@ impl Run {
     pub(super) async fn send_again(&mut self) -> Over {
         self.sent_again = true;
         self.request.opened = None;
-        self.lease.guard.vacate();
+        self.lease.vacate();
         match self.modern.lease(&self.request, self.asks).await {
             Ok(lease) => self.send_in(lease).await,
             Err(refused) => {
-                self.to.refuse(refused, &self.request.id);
+                self.to.refuse(refused, self.request.id());
                 Over::Done
             }
         }
@@ -52,7 +52,7 @@ impl Run {
             return Some(self.send_in(lease).await);
         }
         let described = discover::described(&self.request, &lease);
-        Some(self.respond(described.unwrap_or_else(|why| why.to_response(Some(&self.request.id)).into())))
+        Some(self.respond(described.unwrap_or_else(|why| why.to_response(Some(self.request.id())).into())))
     }
 
     /// Sends the request with another lease.
@@ -64,7 +64,7 @@ impl Run {
                 self.timeout = self.timeout.map(|(limit, _)| (limit, self.since + limit));
                 Box::pin(self.follow(None)).await
             }
-            Err(error) => self.respond(error.to_response(Some(&self.request.id)).into()),
+            Err(error) => self.respond(error.to_response(Some(self.request.id())).into()),
         }
     }
 }

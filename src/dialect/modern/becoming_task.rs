@@ -52,7 +52,7 @@ impl Run {
         match tried {
             Ok(Became { adopted, words: None }) => {
                 let result = tasks::created(&adopted.task, &adopted.outlook);
-                self.to.respond(StatusCode::OK, result_response(&self.request.id, &result).into());
+                self.to.respond(StatusCode::OK, result_response(self.request.id(), &result).into());
                 Some(Over::Adopted(Box::new(adopted)))
             }
             Ok(Became { adopted, words: Some(words) }) => {

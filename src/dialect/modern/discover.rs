@@ -39,7 +39,7 @@ pub(super) fn described(request: &ClientRequest, lease: &Lease) -> Result<Parts,
         r#"{{"resultType":"complete","supportedVersions":{versions},"capabilities":{capabilities},{instructions}"ttlMs":0,"cacheScope":"private","_meta":{{"{SERVER_INFO}":{}}}}}"#,
         facts.server_info
     );
-    Ok(result_response(&request.id, &result).into())
+    Ok(result_response(request.id(), &result).into())
 }
 
 /// Returns the raw capabilities of a legacy server as revision 2026-07-28 has them: without tasks of its own, with the

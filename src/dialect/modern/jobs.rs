@@ -72,7 +72,7 @@ impl Run {
         self.call.leave_to_task();
         let document = match told(&Told { text, is_error: false }, &self.request, Some(&self.lease)) {
             Ok(document) => document,
-            Err(failure) => RpcError::from(&failure).to_response(Some(&self.request.id)).into(),
+            Err(failure) => RpcError::from(&failure).to_response(Some(self.request.id())).into(),
         };
         self.to.respond(StatusCode::OK, document);
     }
@@ -181,7 +181,7 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, 
                 requests.join(","),
                 facts(lease).server_info
             );
-            return result_response(&request.id, &result).into();
+            return result_response(request.id(), &result).into();
         }
         if is_over {
             break;
@@ -193,7 +193,7 @@ async fn waited(mut wait: Wait, request: &ClientRequest, lease: Option<&Lease>, 
     }
     match translate::kept_result(&wait.answer().await, request, facts(lease)) {
         Ok(document) => document,
-        Err(why) => RpcError::from(&Failure::BadAnswer(why)).to_response(Some(&request.id)).into(),
+        Err(why) => RpcError::from(&Failure::BadAnswer(why)).to_response(Some(request.id())).into(),
     }
 }
 
@@ -211,6 +211,6 @@ fn told(told: &Told, request: &ClientRequest, lease: Option<&Lease>) -> Result<P
 fn whole(document: Result<Parts, Failure>, request: &ClientRequest) -> Answer {
     match document {
         Ok(document) => document.into(),
-        Err(failure) => Parts::from(RpcError::from(&failure).to_response(Some(&request.id))).into(),
+        Err(failure) => Parts::from(RpcError::from(&failure).to_response(Some(request.id()))).into(),
     }
 }

@@ -250,7 +250,7 @@ impl Subscription {
             () = self.modern.ends(!tasks.is_empty()) => Vec::new(),
             () = self.lease.guard.get().lost() => Vec::new(),
         };
-        let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id);
+        let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id());
         self.to.tell(acknowledgement(&meta, &self.filter.to_raw())).await;
         may_expire(&self.request, &self.to, &self.lease.pooled.facts);
         let mut watched: FuturesUnordered<_> = tasks.into_iter().map(next).collect();
@@ -274,7 +274,7 @@ impl Subscription {
                 }
                 change = changes.recv() => match change {
                     Ok(change) if self.filter.wants(&change) => {
-                        let Some(tagged) = tagged(&change, &self.request.id) else { continue };
+                        let Some(tagged) = tagged(&change, self.request.id()) else { continue };
                         self.to.tell(tagged).await;
                     }
                     Ok(_) => {}
@@ -282,7 +282,7 @@ impl Subscription {
                     Err(RecvError::Lagged(_)) => {
                         changes = changes.resubscribe();
                         for change in self.filter.all_changes() {
-                            let Some(tagged) = tagged(&change, &self.request.id) else { continue };
+                            let Some(tagged) = tagged(&change, self.request.id()) else { continue };
                             self.to.tell(tagged).await;
                         }
                     }
@@ -315,13 +315,13 @@ pub(super) fn acknowledgement(meta: &str, filter: &str) -> Bytes {
 /// Ends a subscription on taskgate's side: with a notification ("Cancellation"), and a response after it
 /// ("Subscriptions", section "Graceful Closure").
 pub(super) fn tear_down(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
-    tell_torn_down(&request.id, to, "taskgate has ended the subscription");
-    to.respond(StatusCode::OK, closure(&request.id, facts).into());
+    tell_torn_down(request.id(), to, "taskgate has ended the subscription");
+    to.respond(StatusCode::OK, closure(request.id(), facts).into());
 }
 
 /// Sets what ends the subscription when its client's token or certificate expires.
 pub(super) fn may_expire(request: &ClientRequest, to: &PieceWriter, facts: &ServerFacts) {
-    let id = &request.id;
+    let id = request.id();
     let cancelled = torn_down(id, "the token or the certificate of the subscription is not valid any more");
     to.set_last_words(cancelled.into_iter().chain([closure(id, facts)]).collect());
 }

@@ -136,7 +136,7 @@ impl Subscription {
                             acknowledged = true;
                         }
                         if acknowledged {
-                            tell_torn_down(&self.request.id, &self.to, "the subscription has ended at the server");
+                            tell_torn_down(self.request.id(), &self.to, "the subscription has ended at the server");
                         }
                         if acknowledged || !ending.as_ref().is_ok_and(is_unknown_method) {
                             return self.end_as_answered(ending);
@@ -159,7 +159,7 @@ impl Subscription {
     }
 
     fn meta(&self) -> String {
-        format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id)
+        format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id())
     }
 
     /// Acknowledges a filter of the server's, with the tasks of taskgate.
@@ -205,7 +205,7 @@ impl Subscription {
         if !is_wanted {
             return;
         }
-        if let Some(tagged) = tagged(&message, &self.request.id) {
+        if let Some(tagged) = tagged(&message, self.request.id()) {
             self.to.tell(tagged).await;
         }
     }
@@ -225,7 +225,7 @@ impl Subscription {
         tasks.append(&mut filter.tasks);
         match modern.watched(&request, tasks, false).await {
             Ok(watched) => Box::pin(modern.tell_of_changes(request, to, open, lease, filter, watched)).await,
-            Err(refused) => to.refuse(refused, &request.id),
+            Err(refused) => to.refuse(refused, request.id()),
         }
     }
 
@@ -239,7 +239,7 @@ impl Subscription {
         drop((lease, call));
         match modern.watched(&request, tasks, false).await {
             Ok(watched) => modern.tell_of_tasks(request, to, open, watched).await,
-            Err(refused) => to.refuse(refused, &request.id),
+            Err(refused) => to.refuse(refused, request.id()),
         }
     }
 
@@ -248,11 +248,11 @@ impl Subscription {
         match ending {
             Ok(response) => {
                 let status = self.call.exchange.status().unwrap_or_else(|| status_of(&response));
-                let document = self.named(&response).unwrap_or_else(|| with_id(&response, &self.request.id));
+                let document = self.named(&response).unwrap_or_else(|| with_id(&response, self.request.id()));
                 self.to.respond(status, document);
             }
             Err(Failure::Cancelled) => {}
-            Err(failure) => self.to.refuse(self.modern.failed(&self.request, &failure), &self.request.id),
+            Err(failure) => self.to.refuse(self.modern.failed(&self.request, &failure), self.request.id()),
         }
     }
 
@@ -261,10 +261,10 @@ impl Subscription {
         let Some((Outcome::Result, raw)) = response.outcome() else { return None };
         let (result, meta) = unambiguous(raw).ok()?;
         let mut edits = Edits::of(response.bytes());
-        edits.replace(response.id_span()?, &*self.request.id);
+        edits.replace(response.id_span()?, self.request.id());
         match &meta {
-            Some(meta) => edits.set(meta, SUBSCRIPTION_ID, &self.request.id),
-            None => edits.set(&result, "_meta", &format!(r#"{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id)),
+            Some(meta) => edits.set(meta, SUBSCRIPTION_ID, self.request.id()),
+            None => edits.set(&result, "_meta", &format!(r#"{{"{SUBSCRIPTION_ID}":{}}}"#, self.request.id())),
         }
         Some(Parts::from(edits.apply().into_bytes()))
     }

@@ -57,7 +57,7 @@ impl Modern {
     ) {
         request.opened = None;
         let filter = Filter::of_tasks(watched.iter().map(|watched| watched.task).collect());
-        let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, request.id);
+        let meta = format!(r#""_meta":{{"{SUBSCRIPTION_ID}":{}}}"#, request.id());
         to.tell(acknowledgement(&meta, &filter.to_raw())).await;
         may_expire(&request, &to, &ServerFacts::own());
         let mut watched: FuturesUnordered<_> = watched.into_iter().map(next).collect();

@@ -4,6 +4,7 @@
 mod adoptable;
 mod again;
 mod becoming_task;
+mod callers;
 mod discover;
 mod error;
 mod headers;
@@ -114,8 +115,6 @@ struct ClientRequest {
     message: Message,
     /// When it came: its client's patience counts from then.
     came: Instant,
-    /// The raw id.
-    id: Box<str>,
     method: Method,
     meta: RequestMeta,
     caller: Arc<Caller>,
@@ -269,21 +268,23 @@ impl Modern {
             None => PutAside::default(),
         };
         drop(params);
-        let owner = match &principal {
-            Some(name) => Owner::principal(upstream.id.clone(), Arc::clone(name)),
-            None => Owner::anyone(upstream.id.clone()),
-        };
-        let account = accounts.of(&owner);
-        let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));
-        let caller = Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None };
-        let (id, method) = (message.id_to_answer().into(), message.method());
+        let came_at = Instant::now();
+        let caller = callers::recall(upstream, principal.as_deref(), meta.client, came_at, || {
+            let owner = match &principal {
+                Some(name) => Owner::principal(upstream.id.clone(), Arc::clone(name)),
+                None => Owner::anyone(upstream.id.clone()),
+            };
+            let account = accounts.of(&owner);
+            let who = account.who(|| self.observer.who(principal.as_deref(), Uuid::new_v4(), &upstream.id));
+            Caller { owner, who, account, upstream: Arc::clone(upstream), client: meta.client, session: None }
+        });
+        let method = message.method();
         Ok(Box::new(ClientRequest {
             message,
-            came: Instant::now(),
-            id,
+            came: came_at,
             method,
             meta,
-            caller: Arc::new(caller),
+            caller,
             headers: onward.unwrap_or_default(),
             is_mirrored: mirrors.is_some(),
             subject,
@@ -310,7 +311,7 @@ impl Modern {
         let (upstream, cause) = (who.upstream(), failure.cause());
         self.observer.emit(crate::observe::events::ExchangeFailed { upstream, who: Some(who), task: None, cause });
         let mut refused = Refused::from(failure);
-        refused.unauthorized = refused.unauthorized.map(|refusal| refusal_with_id(refusal, &request.id));
+        refused.unauthorized = refused.unauthorized.map(|refusal| refusal_with_id(refusal, request.id()));
         refused
     }
 }
@@ -355,6 +356,11 @@ fn no_method(request: &ClientRequest) -> Refused {
 }
 
 impl ClientRequest {
+    /// Returns the raw id.
+    fn id(&self) -> &str {
+        self.message.id_to_answer()
+    }
+
     /// Returns how many bytes are kept of it.
     fn bytes(&self) -> usize {
         let subject = self.subject.as_deref().map_or(0, str::len);
@@ -379,7 +385,7 @@ impl ClientRequest {
 
     /// Returns an answer with that raw `result`.
     fn result(&self, result: &str) -> Answer {
-        Answer::Whole(StatusCode::OK, crate::wire::response::result_response(&self.id, result).into())
+        Answer::Whole(StatusCode::OK, crate::wire::response::result_response(self.id(), result).into())
     }
 }
 

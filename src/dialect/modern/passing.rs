@@ -136,7 +136,7 @@ impl Run {
 
     /// Returns the answer as the client gets it.
     fn passed(&self, response: &Message) -> Result<Parts, String> {
-        let (request, id) = (&self.request, &*self.request.id);
+        let (request, id) = (&self.request, self.request.id());
         let completed = typed(response, request, self.lease.pooled.generation)?;
         let response = completed.as_ref().unwrap_or(response);
         match request.method {
@@ -155,7 +155,7 @@ impl Run {
     /// Returns what the server says of itself, with the extension where taskgate serves tasks, and without revisions
     /// that taskgate does not speak.
     fn discovered(&self, response: &Message) -> Result<Parts, String> {
-        let document = with_id(response, &self.request.id);
+        let document = with_id(response, self.request.id());
         let Some((Outcome::Result, raw)) = response.outcome() else { return Ok(document) };
         let source = Bytes::copy_from_slice(raw.as_bytes());
         let raw = std::str::from_utf8(&source).map_err(|error| error.to_string())?;
@@ -183,7 +183,7 @@ impl Run {
             (Some(capabilities), None) => edits.set(capabilities, "extensions", &format!(r#"{{"{TASKS}":{{}}}}"#)),
             (None, None) => edits.set(&result, "capabilities", &format!(r#"{{"extensions":{{"{TASKS}":{{}}}}}}"#)),
         }
-        Ok(edited_response(&self.request.id, Outcome::Result, edits))
+        Ok(edited_response(self.request.id(), Outcome::Result, edits))
     }
 }
 

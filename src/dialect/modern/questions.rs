@@ -34,13 +34,13 @@ impl Run {
         let result = format!(
             r#"{{"resultType":"input_required","inputRequests":{requests},"_meta":{{"{SERVER_INFO}":{server_info}}}}}"#
         );
-        let document = result_response(&self.request.id, &result);
+        let document = result_response(self.request.id(), &result);
         self.respond(document.into())
     }
 
     /// Refuses the request for what its client lacks, with what the server said when the call failed.
     pub(super) fn lack(&mut self, words: Option<&str>) -> Over {
-        self.to.refuse(self.lacks.refusal(words), &self.request.id);
+        self.to.refuse(self.lacks.refusal(words), self.request.id());
         Over::Done
     }
 
@@ -95,7 +95,7 @@ impl Run {
             SERVER_INFO,
             self.lease.pooled.facts.server_info
         );
-        let document = result_response(&self.request.id, &result);
+        let document = result_response(self.request.id(), &result);
         // Asked before the response is there: the client takes that at once, and counts as gone from then on.
         if self.to.has_left() {
             return Err(Over::Left);

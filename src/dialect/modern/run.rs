@@ -346,7 +346,7 @@ impl Run {
     }
 
     pub(super) fn fail(&mut self, failure: &Failure) -> Over {
-        self.to.refuse(self.modern.failed(&self.request, failure), &self.request.id);
+        self.to.refuse(self.modern.failed(&self.request, failure), self.request.id());
         Over::Done
     }
 }

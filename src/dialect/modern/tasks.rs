@@ -29,7 +29,8 @@ impl Modern {
     pub(super) async fn get(self: &Arc<Self>, request: &ClientRequest) -> Result<Answer, Refused> {
         let id = task_id(request)?;
         let polled = self.engine.poll(&request.caller.owner, id, &request.caller.who).await;
-        let front = [r#"{"jsonrpc":"2.0","id":"#, &request.id, r#","result":{"resultType":"complete","#, OWN_META, ","];
+        let front =
+            [r#"{"jsonrpc":"2.0","id":"#, request.id(), r#","result":{"resultType":"complete","#, OWN_META, ","];
         let detailed = match polled {
             Ok(polled) => self.detailed(request, polled, &front).await,
             Err(why) => Err(why),

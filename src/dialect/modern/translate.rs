@@ -55,13 +55,13 @@ pub(super) fn to_modern(response: &Message, request: &ClientRequest, facts: &Ser
         Outcome::Result => {
             // A server that knows sessions only means something else by a type.
             let is_typed = |_: &Members<'_>| !facts.versions.is_empty();
-            result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, &request.id), facts, is_typed)
+            result(&response.bytes().slice_ref(raw.as_bytes()), raw, (request.method, request.id()), facts, is_typed)
         }
         Outcome::Error => {
             let source = response.bytes().slice_ref(raw.as_bytes());
             let mut edits = Edits::of(&source);
             recode(&mut edits, raw, false);
-            Ok(edited_response(&request.id, outcome, edits))
+            Ok(edited_response(request.id(), outcome, edits))
         }
     }
 }
@@ -101,7 +101,7 @@ pub(super) fn kept_result(source: &Bytes, request: &ClientRequest, facts: &Serve
     let raw = std::str::from_utf8(source).map_err(|error| error.to_string())?;
     // A server that knows sessions only means something else by any type.
     let is_typed = |kept: &Members<'_>| !facts.versions.is_empty() && may_end_call(kept);
-    result(source, raw, (request.method, &request.id), facts, is_typed)
+    result(source, raw, (request.method, request.id()), facts, is_typed)
 }
 
 /// Returns a raw `result` of the server, whose bytes are `source`, in a response to a request of that method and raw

@@ -28,7 +28,7 @@ use super::{
 use crate::{
     identity::Owner,
     observe::{Observer, events},
-    task::{Clock, End, State, Task, TaskId, id_map::BuildIdHasher},
+    task::{Clock, End, Ending, Task, TaskId, id_map::BuildIdHasher},
 };
 
 /// How long after the last deadline that a task can have moka would remove it.
@@ -37,8 +37,8 @@ const MOKA_GRACE: Duration = Duration::from_mins(1);
 /// Tasks in memory; they are gone when the process ends.
 pub struct MemoryStore {
     tasks: Cache<TaskId, Arc<Kept>, BuildIdHasher>,
-    /// Which tasks there are, with what their calls gave. Locked before the deadlines, and while the cache changes.
-    index: Mutex<Index<CompactBytes>>,
+    /// Which tasks there are, with their ends. Locked before the deadlines, and while the cache changes.
+    index: Mutex<Index<KeptEnd>>,
     deadlines: Deadlines,
     /// See [`Store::on_change`].
     on_change: RwLock<Option<ChangeCallback>>,
@@ -46,6 +46,9 @@ pub struct MemoryStore {
     clock: Clock,
     observer: Arc<Observer>,
 }
+
+/// How a task has ended, with what its call gave; `None` while it has not.
+type KeptEnd = Option<(Ending, CompactBytes)>;
 
 /// A task in the cache. A change is made here, without another entry in the cache.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl MemoryStore {
 
     /// Removes the tasks that `choose` returns, and returns those that were there. Releases what each of them holds,
     /// whether the cache still has the task or not.
-    fn remove(&self, choose: impl FnOnce(&Index<CompactBytes>) -> Vec<TaskId>) -> Vec<TaskId> {
+    fn remove(&self, choose: impl FnOnce(&Index<KeptEnd>) -> Vec<TaskId>) -> Vec<TaskId> {
         let mut bytes = 0;
         let removed = {
             let mut index = self.index.lock();
@@ -172,7 +175,7 @@ impl Store for MemoryStore {
         // The cache may do its housekeeping, for which others must not wait. Nothing knows the id yet.
         self.tasks.insert(task.id, kept);
         let mut index = self.index.lock();
-        let admitted = index.admit(&task, &self.max, CompactBytes::default()).map(drop);
+        let admitted = index.admit(&task, &self.max, None).map(drop);
         if admitted.is_ok() {
             self.deadlines.add(task.expires, task.id);
             drop(index);
@@ -190,11 +193,8 @@ impl Store for MemoryStore {
 
     fn end<'a>(&'a self, owner: &'a Owner, id: TaskId) -> StoreFuture<'a, Option<End>, NoEnd> {
         let index = self.index.lock();
-        let end = index.owned(owner, id).and_then(|entry| match self.tasks.get(&id)?.task().state {
-            State::Ended(ending) => Some(End::of(ending, entry.kept.to_bytes())),
-            State::Working | State::InputRequired => None,
-        });
-        ready(end)
+        let end = index.owned(owner, id).and_then(|entry| entry.kept.as_ref());
+        ready(end.map(|(ending, raw)| End::of(*ending, raw.to_bytes())))
     }
 
     fn replace(&self, next: Task, end: Option<End>, _call: CallChange) -> StoreFuture<'_, bool> {
@@ -203,8 +203,8 @@ impl Store for MemoryStore {
         let mut index = self.index.lock();
         let is_next = |kept: &Arc<Kept>| kept.task.lock().version == next.version.wrapping_sub(1);
         let before = self.tasks.get(&id).filter(is_next).and_then(|kept| {
-            let (before, kept_raw) = index.change(id, bytes, expires)?;
-            *kept_raw = end.as_ref().and_then(End::raw).map(CompactBytes::of).unwrap_or_default();
+            let (before, kept_end) = index.change(id, bytes, expires)?;
+            *kept_end = end.as_ref().map(|end| (end.ending(), end.raw().map(CompactBytes::of).unwrap_or_default()));
             Some((before, kept))
         });
         let changed = before.is_some();

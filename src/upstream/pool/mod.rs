@@ -98,6 +98,11 @@ impl SessionPool {
         sharing: Sharing,
         headers: &HeaderMap,
     ) -> Result<Lease, NoSession> {
+        if sharing == Sharing::Shared
+            && let Some(leased) = Slots::lease_shared(&self.slots, key, Lease::of)
+        {
+            return Ok(leased);
+        }
         let used = Slots::of(&self.slots, key)?;
         match sharing {
             Sharing::Once => {
@@ -110,7 +115,7 @@ impl SessionPool {
                 };
                 // The session of lists and subscriptions, so that they tell of the process that calls are made in.
                 let until = soon();
-                let shared = || used.slot.lease_shared(key.client.any(), alone).flatten();
+                let shared = || Slots::lease_shared(&self.slots, key, alone).flatten();
                 let freed = || used.slot.free_single().or_else(shared);
                 match self.shared(&used, server, headers, || until, alone, || freed().map(Some)).await {
                     Ok(Some(lease)) => return Ok(lease),
@@ -141,8 +146,7 @@ impl SessionPool {
     #[must_use]
     pub fn lease_now(&self, key: &PoolKey) -> Option<Lease> {
         // Where the process stops, opening another one fails with the reason.
-        let used = Slots::of(&self.slots, key).ok()?;
-        used.slot.lease_shared(key.client.any(), Lease::of).or_else(|| self.lease_link(key, Lease::of))
+        Slots::lease_shared(&self.slots, key, Lease::of).or_else(|| self.lease_link(key, Lease::of))
     }
 
     /// Leases the session that calls of a key share, and opens it where it has to. Where that has to wait for a place,
@@ -157,14 +161,14 @@ impl SessionPool {
         freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
         let SlotUse { slot, key, .. } = used;
-        let may_ask = key.client.any();
-        if let Some(leased) = slot.lease_shared(may_ask, &lease) {
+        let shared = || Slots::lease_shared(&self.slots, key, &lease);
+        if let Some(leased) = shared() {
             return Ok(leased);
         }
         let (came, until) = (Instant::now(), until());
         let mut failed = slot.opening.lock().await;
         // Another caller may have opened it meanwhile, or the link to a server that is a modern one.
-        if let Some(leased) = slot.lease_shared(may_ask, &lease).or_else(|| self.lease_link(key, &lease)) {
+        if let Some(leased) = shared().or_else(|| self.lease_link(key, &lease)) {
             return Ok(leased);
         }
         // Those who waited for a handshake fail as it did.
@@ -215,7 +219,7 @@ impl SessionPool {
         }
         let requests = PoolKey::of_requests(key.owner.clone());
         // Where the process stops, opening another one fails with the reason.
-        Slots::of(&self.slots, &requests).ok()?.slot.lease_shared(false, |pooled| {
+        Slots::lease_shared(&self.slots, &requests, |pooled| {
             if self.generation().is_none() {
                 self.generation.set(pooled.generation, &pooled.facts);
             }

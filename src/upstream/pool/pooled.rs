@@ -137,11 +137,7 @@ impl Lease {
     }
 
     fn with(pooled: &Arc<Pooled>, asked: Option<Arc<()>>) -> Self {
-        let kept: Arc<dyn Kept> = match &asked {
-            Some(asked) => Arc::new(AskedUse { pooled: Arc::clone(pooled), _asked: Arc::clone(asked) }),
-            None => Arc::<Pooled>::clone(pooled),
-        };
-        Self { guard: pooled.session.hold_with(Some(kept)), pooled: Arc::clone(pooled), asked }
+        Self { guard: pooled.session.hold(), pooled: Arc::clone(pooled), asked }
     }
 
     /// Returns one more use of the session by the same call.
@@ -153,7 +149,17 @@ impl Lease {
     /// Marks the session as in use by the same call for as long as the returned guard lives, which keeps its room too.
     #[must_use]
     pub fn hold(&self) -> UpstreamGuard {
-        self.again().guard
+        let pooled = Arc::clone(&self.pooled);
+        let kept: Arc<dyn Kept> = match self.asked.clone() {
+            Some(asked) => Arc::new(AskedUse { pooled, _asked: asked }),
+            None => pooled,
+        };
+        self.pooled.session.hold_with(Some(kept))
+    }
+
+    /// Makes room for another session, as the server has forgotten this one.
+    pub fn vacate(&self) {
+        self.pooled.vacate();
     }
 
     /// Has a server that knows sessions log from `level` on, if it logs at all and does not yet. Many servers log

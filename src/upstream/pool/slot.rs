@@ -62,6 +62,20 @@ impl Slots {
         Ok(SlotUse { slots, key, slot })
     }
 
+    /// Leases the session that calls of a key share, if it is open, as [`Slot::lease_shared`] does.
+    pub(super) fn lease_shared<T>(
+        slots: &Mutex<Self>,
+        key: &PoolKey,
+        lease: impl FnOnce(&Arc<Pooled>) -> T,
+    ) -> Option<T> {
+        let table = slots.lock();
+        let slot = table.of_key.get(key).filter(|_| !table.closed)?;
+        let (leased, given_up) = slot.lease_shared(key.client.any(), lease);
+        drop(table);
+        drop(given_up);
+        leased
+    }
+
     /// Notes a session that was opened, so that it ends with the process.
     pub(super) fn note(&mut self, session: &Arc<UpstreamSession>) -> Result<(), NoSession> {
         if self.closed {
@@ -129,15 +143,16 @@ impl Slots {
 impl Slot {
     /// Leases the session that calls share, if it is open. `lease` runs under the lock, so that no two callers make a
     /// lease at once. Where the server may ask in the course of the call, lets go first of a session in which a call was
-    /// given up, once nothing uses it: the server may still ask in the course of that one.
-    pub(super) fn lease_shared<T>(&self, may_ask: bool, lease: impl FnOnce(&Arc<Pooled>) -> T) -> Option<T> {
+    /// given up, once nothing uses it: the server may still ask in the course of that one. Returns it too, to end outside
+    /// of every lock.
+    pub(super) fn lease_shared<T>(
+        &self,
+        may_ask: bool,
+        lease: impl FnOnce(&Arc<Pooled>) -> T,
+    ) -> (Option<T>, Option<Arc<Pooled>>) {
         let mut shared = self.shared.lock();
         let given_up = shared.take_if(|pooled| may_ask && pooled.is_unused() && pooled.session.has_given_up());
-        let leased = shared.as_ref().filter(|pooled| !pooled.session.is_lost()).map(lease);
-        drop(shared);
-        // It ends outside of the lock.
-        drop(given_up);
-        leased
+        (shared.as_ref().filter(|pooled| !pooled.session.is_lost()).map(lease), given_up)
     }
 
     /// Has calls share a session from now on.
