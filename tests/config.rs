@@ -232,7 +232,7 @@ fn an_unset_key_has_its_default() {
         job_text: None,
         job_wait_text: None,
     };
-    assert_eq!(*tool, expected);
+    assert_eq!(**tool, expected);
 }
 
 #[test]
@@ -313,12 +313,12 @@ fn every_key_takes_effect() {
     let words = |text: &Option<taskgate::config::Template>| text.as_ref().unwrap().fill(str::to_uppercase);
     assert_eq!(words(&expected.job_text), "Job JOB_ID.");
     assert_eq!(words(&expected.job_wait_text), "Wait for JOB_ID.");
-    assert_eq!(*http.policy.tool("export_all"), expected);
+    assert_eq!(**http.policy.tool("export_all"), expected);
     let exports =
         Tool { pattern: "export_*".into(), support: Support::Required, immediate_response: None, ..expected.clone() };
-    assert_eq!(*stdio.policy.tool("export_some"), exports);
+    assert_eq!(**stdio.policy.tool("export_some"), exports);
     let one = Tool { pattern: "export_all".into(), max_running: 7, max_queued: 8, ..expected };
-    assert_eq!(*stdio.policy.tool("export_all"), one);
+    assert_eq!(**stdio.policy.tool("export_all"), one);
 }
 
 #[test]

@@ -62,11 +62,7 @@ impl Policy {
     /// Returns the settings for the tool `name`: those under its exact name, else under the longest pattern
     /// that matches, else those of `[tasks]`. A call keeps the settings that it began with.
     #[must_use]
-    pub fn tool(&self, name: &str) -> Arc<Tool> {
-        Arc::clone(self.find(name))
-    }
-
-    fn find(&self, name: &str) -> &Arc<Tool> {
+    pub fn tool(&self, name: &str) -> &Arc<Tool> {
         let exact = self.patterns.iter().find(|tool| &*tool.pattern == name);
         let found = exact.or_else(|| self.patterns.iter().find(|tool| matches(&tool.pattern, name)));
         found.unwrap_or(&self.default)
@@ -85,7 +81,7 @@ impl Policy {
     /// Returns the pattern whose settings hold for the tool `name`, if they set more than its support.
     #[must_use]
     pub fn limiting_pattern(&self, name: &str) -> Option<&str> {
-        let tool = self.find(name);
+        let tool = self.tool(name);
         let plain = Tool { pattern: Arc::clone(&tool.pattern), support: tool.support, ..Tool::clone(&self.default) };
         (**tool != plain).then_some(&*tool.pattern)
     }

@@ -99,7 +99,7 @@ fn tool_call(message: &Message, policy: &Policy) -> Route {
             excerpt(&name)
         ))),
         (_, Some(task)) => match requested_ttl(task) {
-            Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool, ttl },
+            Ok(ttl) => Route::RunAsTask { name: name.as_ref().into(), tool: Arc::clone(tool), ttl },
             Err(error) => Route::Refuse(RpcError::bad_params(error)),
         },
         (_, None) => Route::Pass,

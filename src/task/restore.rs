@@ -304,7 +304,7 @@ impl Engine {
     /// Gives a task the time that its call needs by the settings of this process; `sent` is when the call was sent.
     fn prolong(self: &Arc<Self>, left: LeftTask, sent: Option<u64>, changing: &mut Vec<JoinHandle<()>>) -> LeftTask {
         let (task, now) = (&left.task, self.ledger.clock.now());
-        let change = ttl::prolonged(&left.caller.upstream.policy.tool(&task.tool), task, sent, now.steady);
+        let change = ttl::prolonged(left.caller.upstream.policy.tool(&task.tool), task, sent, now.steady);
         if !task.gains_by(&change) {
             return left;
         }
@@ -355,11 +355,11 @@ impl Engine {
             writer,
             replies: Arc::new(Semaphore::new(MAX_REPLIES)),
             created: self.created(&task),
-            patience: ttl::patience(&tool, Duration::from_millis(task.ttl)),
+            patience: ttl::patience(tool, Duration::from_millis(task.ttl)),
             announced: head.announced,
             restored: Some(Instant::now()),
             tool_id: ToolId { upstream: caller.upstream.id.clone(), name: Arc::clone(&task.tool) },
-            tool,
+            tool: Arc::clone(tool),
             caller,
         };
         (task, runner)

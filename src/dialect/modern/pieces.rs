@@ -34,12 +34,9 @@ pub enum Answer {
 /// `None` where the request was given up.
 type Last = Option<(Result<StatusCode, Refused>, Parts)>;
 
-/// Where the parts of an answer go in: as many bytes as may wait for any reader.
-#[derive(Debug)]
-pub(super) struct PieceWriter {
-    shared: Arc<Shared>,
-    observer: Arc<Observer>,
-}
+/// Where the parts of an answer go in: as many bytes as may wait for any reader; `None` where nobody reads.
+#[derive(Debug, Default)]
+pub(super) struct PieceWriter(Option<Arc<Shared>>);
 
 /// The parts of an answer as they come.
 #[derive(Debug)]
@@ -61,14 +58,20 @@ struct Shared {
     writer: AtomicWaker,
     /// The documents that end the answer once its client's token or certificate has expired.
     last_words: OnceLock<Vec<Bytes>>,
+    observer: Arc<Observer>,
 }
 
 /// Returns where the parts of an answer go in, and where they come out.
 pub(super) fn pieces(capacity: &Arc<Capacity>, observer: &Arc<Observer>) -> (PieceWriter, Pieces) {
-    let (left, writer) = (AtomicBool::new(false), AtomicWaker::new());
-    let shared = Arc::new(Shared { outbox: Outbox::new(capacity), left, writer, last_words: OnceLock::new() });
+    let shared = Arc::new(Shared {
+        outbox: Outbox::new(capacity),
+        left: AtomicBool::new(false),
+        writer: AtomicWaker::new(),
+        last_words: OnceLock::new(),
+        observer: Arc::clone(observer),
+    });
     let pieces = Pieces { shared: Arc::clone(&shared), first: None, said: 0 };
-    (PieceWriter { shared, observer: Arc::clone(observer) }, pieces)
+    (PieceWriter(Some(shared)), pieces)
 }
 
 /// Returns the error for a request that was given up.
@@ -81,15 +84,18 @@ pub(super) fn given_up() -> RpcError {
 impl PieceWriter {
     /// Begins the answer as a stream, whose heartbeats keep the connection open while there is nothing to say.
     pub(super) fn begin(&self) {
-        self.shared.outbox.tell_silence();
+        if let Some(shared) = &self.0 {
+            shared.outbox.tell_silence();
+        }
     }
 
     /// Sends a notification. For a client that reads slowly less important ones are dropped, and a server never waits.
     pub(super) fn notify(&self, notification: Message) {
-        if let Pushed::Dropped(count) = self.shared.outbox.push(notification)
+        if let Some(shared) = &self.0
+            && let Pushed::Dropped(count) = shared.outbox.push(notification)
             && !self.has_left()
         {
-            self.observer.emit(events::MessagesDropped { count });
+            shared.observer.emit(events::MessagesDropped { count });
         }
     }
 
@@ -105,15 +111,18 @@ impl PieceWriter {
     /// only the last state counts.
     pub(super) async fn tell(&self, notification: Bytes) {
         self.say(notification);
+        let Some(shared) = &self.0 else { return };
         tokio::select! {
-            () = self.shared.outbox.emptied() => {}
+            () = shared.outbox.emptied() => {}
             () = self.left() => {}
         }
     }
 
     /// Sets the documents that end the answer when its client's token or certificate has expired.
     pub(super) fn set_last_words(&self, documents: Vec<Bytes>) {
-        let _ = self.shared.last_words.set(documents);
+        if let Some(shared) = &self.0 {
+            let _ = shared.last_words.set(documents);
+        }
     }
 
     /// Sends the response.
@@ -128,22 +137,24 @@ impl PieceWriter {
     }
 
     fn end(&self, status: Result<StatusCode, Refused>, document: Parts) {
-        // A client that goes with its answer wakes nobody.
-        self.shared.writer.take();
-        self.shared.outbox.end(Some((status, document)));
+        if let Some(shared) = &self.0 {
+            // A client that goes with its answer wakes nobody.
+            shared.writer.take();
+            shared.outbox.end(Some((status, document)));
+        }
     }
 
     /// Returns whether the client has left.
     pub(super) fn has_left(&self) -> bool {
         // Pairs with the store in the drop of `Pieces`.
-        self.shared.left.load(Ordering::Acquire)
+        self.0.as_ref().is_none_or(|shared| shared.left.load(Ordering::Acquire))
     }
 
     /// Waits until the client has left.
     pub(super) async fn left(&self) {
         poll_fn(|cx| {
-            if !self.has_left() {
-                self.shared.writer.register(cx.waker());
+            if let Some(shared) = self.0.as_ref().filter(|_| !self.has_left()) {
+                shared.writer.register(cx.waker());
             }
             // It may have left meanwhile.
             if self.has_left() { Poll::Ready(()) } else { Poll::Pending }
@@ -154,9 +165,11 @@ impl PieceWriter {
 
 impl Drop for PieceWriter {
     fn drop(&mut self) {
-        self.shared.writer.take();
-        // Has no effect after a response.
-        self.shared.outbox.end(None);
+        if let Some(shared) = &self.0 {
+            shared.writer.take();
+            // Has no effect after a response.
+            shared.outbox.end(None);
+        }
     }
 }
 

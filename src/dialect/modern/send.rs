@@ -17,7 +17,7 @@ use super::{
     adoptable::Adoptable,
     hosts::{self, heartbeat_of},
     lacks::Lacks,
-    pieces::{Pieces, given_up, pieces},
+    pieces::{PieceWriter, given_up, pieces},
     run::Run,
     translate,
 };
@@ -52,7 +52,6 @@ impl Modern {
         let sent = call.begun;
         let after = adoptable.as_ref().map_or(Duration::MAX, Adoptable::after);
         let adopt_at = request.came.checked_add(after).unwrap_or(sent + FAR);
-        let (to, from) = pieces(&self.capacity, &self.observer);
         let heartbeat = heartbeat_of(&request, &call);
         let permit = adoptable.as_ref().and_then(Adoptable::permit);
         let limit = permit.as_ref().and(adoptable.as_ref()).map(|it| it.tool.timeout);
@@ -76,26 +75,28 @@ impl Modern {
             lacks: Lacks::default(),
             asks,
             sent_again: false,
-            to,
+            to: PieceWriter::default(),
             replies: None,
         });
-        answer(run, from).await
+        answer(run).await
     }
 }
 
-/// Returns the answer of a call that was just sent: what it says comes out of `from`.
+/// Returns the answer of a call that was just sent.
 ///
 /// # Errors
 /// [`Refused`]
-async fn answer(run: Box<Run>, from: Pieces) -> Result<Answer, Refused> {
+async fn answer(run: Box<Run>) -> Result<Answer, Refused> {
     let mut waiting = Waiting(Some(run));
     let said = waiting.first_word().await;
-    let Some(run) = waiting.0.take() else { return Err(given_up().into()) };
+    let Some(mut run) = waiting.0.take() else { return Err(given_up().into()) };
     if let Some(Item::End(Ok(UpstreamResponse::Whole(response)))) = &said
         && let Some(document) = run.answered(response)
     {
         return Ok(Answer::Whole(StatusCode::OK, document));
     }
+    let (to, from) = pieces(&run.modern.capacity, &run.modern.observer);
+    run.to = to;
     // It goes on in a task of its own once it has said something that is not its end, and where the client leaves.
     let (mut work, mut answer) = (LastingWork::new(run.run(said)), pin!(from.answer()));
     poll_fn(|cx| {

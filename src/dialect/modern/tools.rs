@@ -78,11 +78,13 @@ impl Modern {
                 return Err(Refused::tasks_extension(&why));
             }
             (Support::Optional, false) if request.gets_jobs(generation) && tool.becomes_job_after().is_some() => {
+                let tool = Arc::clone(tool);
                 return self.run(request, true, Some(Adoptable { name, tool, form: Form::Job, counted: false })).await;
             }
             (Support::Forbidden, _) | (Support::Optional, false) => return self.run(request, true, None).await,
             (Support::Required | Support::Optional, true) => {}
         }
+        let tool = Arc::clone(tool);
         let at_once = tool.support == Support::Required || tool.task_after == Duration::ZERO;
         let turn = self.engine.permit_now(&request.caller, &name, &tool);
         self.begin(&mut request)?;

@@ -84,7 +84,7 @@ impl PlainCall {
             headers: headers.clone(),
             id: request.id_to_answer().into(),
             name: name.into(),
-            tool,
+            tool: Arc::clone(tool),
             since,
             heartbeat: None,
             job_at: job_after.map(|after| since + after),

@@ -261,7 +261,7 @@ impl Wait {
                     let words = words.strip_prefix("Input required: ").unwrap_or(&words);
                     facts.asks(&excerpt(words), asked)
                 }
-                None => facts.still_runs(&settings),
+                None => facts.still_runs(settings),
             };
             return Outcome::Told(Told::done(text));
         }
