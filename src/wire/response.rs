@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Edits, Parts, message::Outcome, object::quote};
+use super::{Edits, Parts, message::Outcome, object::quote, splice::with_member};
 
 /// Writes the response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
 #[must_use]
@@ -19,11 +19,22 @@ pub fn error_response(id: &str, error: &str) -> Bytes {
 /// Returns the response to the request with that raw `id`, whose result or error is an edited document.
 #[must_use]
 pub fn edited_response(id: &str, outcome: Outcome, edits: Edits<'_>) -> Parts {
+    edits.apply_between(&front(id, outcome), "}")
+}
+
+/// Returns the response to the request with that raw `id`, whose result is the raw object `result` of `source` with one
+/// more raw member, which it must not have.
+#[must_use]
+pub fn result_with_member(id: &str, source: &Bytes, result: &str, member: &str) -> Parts {
+    with_member(source, result, member, &front(id, Outcome::Result), "}")
+}
+
+fn front(id: &str, outcome: Outcome) -> [&str; 3] {
     let member = match outcome {
         Outcome::Result => r#","result":"#,
         Outcome::Error => r#","error":"#,
     };
-    edits.apply_between(&[r#"{"jsonrpc":"2.0","id":"#, id, member], "}")
+    [r#"{"jsonrpc":"2.0","id":"#, id, member]
 }
 
 fn response(id: &str, member: &str, raw: &str) -> Bytes {

@@ -94,8 +94,7 @@ impl<'a> Edits<'a> {
 
     /// Notes what a raw object of the source gains or loses.
     fn change(&mut self, object: &str, change: MemberChange<'a>) {
-        let is_empty = object[1..].trim_ascii_start().starts_with('}');
-        self.members.push(MemberEdit { object: span(self.source, object).start, is_empty, change });
+        self.members.push(MemberEdit { object: span(self.source, object).start, is_empty: is_empty(object), change });
     }
 
     /// Returns the edited document.
@@ -108,12 +107,6 @@ impl<'a> Edits<'a> {
     #[must_use]
     pub fn apply_between(self, front: &[&str], back: &str) -> Parts {
         let Self { source, texts: mut edits, mut members } = self;
-        if let ([], [MemberEdit { object, is_empty, change: MemberChange::Added(member) }]) = (&*edits, &mut *members) {
-            // Nothing has to be sorted. Most answers to clients of the modern generation are made here.
-            let (at, member) = (*object + 1..*object + 1, std::mem::take(member));
-            let gained = [(at.clone(), member), (at, if *is_empty { "" } else { "," }.into())];
-            return assemble(source, &gained, front, back);
-        }
         // Stable, so that what an object gains stays in its order. What it loses comes behind that, as it stands there.
         members.sort_by_key(|edit| (edit.object, edit.place().map(|place| place.number)));
         for object in members.chunk_by_mut(|edit, next| edit.object == next.object) {
@@ -133,6 +126,20 @@ impl MemberEdit<'_> {
             MemberChange::Removed(place) => Some(place),
         }
     }
+}
+
+/// Returns `source` with one more raw member in front of a raw object in it, which must not have it, between the texts of
+/// `front` and `back`. Most answers to clients of the modern generation are made here, so nothing is sorted.
+#[must_use]
+pub fn with_member(source: &Bytes, object: &str, member: &str, front: &[&str], back: &str) -> Parts {
+    let inside = span(source, object).start + 1;
+    let comma = if is_empty(object) { "" } else { "," };
+    let gained = [member, comma].map(|text| (inside..inside, text.into()));
+    assemble(source, &gained, front, back)
+}
+
+fn is_empty(object: &str) -> bool {
+    object[1..].trim_ascii_start().starts_with('}')
 }
 
 /// Returns the source with `edits`, which are in order, between the texts of `front` and `back`.

@@ -77,13 +77,14 @@ impl Modern {
                 };
                 write_task(&mut members, &task, &outlook, status);
                 members.extend([",\"", member, "\":"]);
-                let mut edits = Edits::of(raw);
-                match std::str::from_utf8(raw) {
+                if let (End::Result { .. }, Ok(result)) = (&end, std::str::from_utf8(raw)) {
                     // What the call would have returned has a type too.
-                    Ok(result) if member == "result" => translate::complete(&mut edits, result),
+                    return Ok(translate::completed(raw, result, &members, "}}"));
+                }
+                let mut edits = Edits::of(raw);
+                if let Ok(error) = std::str::from_utf8(raw) {
                     // What a server that knows sessions only means otherwise was replaced as it came.
-                    Ok(error) if member == "error" => translate::recode(&mut edits, error, true),
-                    _ => {}
+                    translate::recode(&mut edits, error, true);
                 }
                 return Ok(edits.apply_between(&[&members], "}}"));
             }

@@ -13,7 +13,8 @@ use crate::{
         message::Outcome,
         object::{Members, Needle, may_have, object, quote},
         params::unambiguous,
-        response::edited_response,
+        response::{edited_response, result_with_member},
+        splice::with_member,
         tools::listed,
     },
 };
@@ -116,11 +117,10 @@ fn result(
     facts: &ServerFacts,
     is_typed: impl Fn(&Members<'_>) -> bool,
 ) -> Result<Parts, String> {
-    let mut edits = Edits::of(source);
     if !is_read(method, raw) {
-        edits.add(raw, &*facts.complete);
-        return Ok(edited_response(id, Outcome::Result, edits));
+        return Ok(result_with_member(id, source, raw, &facts.complete));
     }
+    let mut edits = Edits::of(source);
     let (result, meta) = unambiguous(raw)?;
     if method == Method::ToolsList {
         for tool in listed(raw)? {
@@ -164,16 +164,19 @@ fn result(
     Ok(edited_response(id, Outcome::Result, edits))
 }
 
-/// Has the raw result that a task keeps say that it is complete, unless it has a type that such a one may have. One that
-/// cannot be read is left as it is.
-pub(super) fn complete(edits: &mut Edits<'_>, raw: &str) {
+/// Returns `source` between the texts of `front` and `back`, with the raw result in it saying that it is complete, unless
+/// it has a type that the end of a call may have. One that cannot be read is left as it is.
+pub(super) fn completed(source: &Bytes, raw: &str, front: &str, back: &str) -> Parts {
     if !may_have(raw, [&RESULT_TYPE]) {
-        edits.add(raw, COMPLETE);
-    } else if let Ok(result) = Members::parse(raw)
+        return with_member(source, raw, COMPLETE, &[front], back);
+    }
+    let mut edits = Edits::of(source);
+    if let Ok(result) = Members::parse(raw)
         && !may_end_call(&result)
     {
         edits.set(&result, "resultType", r#""complete""#);
     }
+    edits.apply_between(&[front], back)
 }
 
 /// Returns whether a result that was kept has a type that the end of a call may have. Where it has another, its server
@@ -290,9 +293,8 @@ mod tests {
     fn a_kept_result_has_a_type_that_the_end_of_a_call_may_have() {
         let complete = |raw: &str| {
             let source = Bytes::copy_from_slice(raw.as_bytes());
-            let mut edits = Edits::of(&source);
-            complete(&mut edits, std::str::from_utf8(&source).expect("text"));
-            String::from_utf8(edits.apply().into_bytes().to_vec()).expect("text")
+            let completed = completed(&source, std::str::from_utf8(&source).expect("text"), "", "");
+            String::from_utf8(completed.into_bytes().to_vec()).expect("text")
         };
         for meant_otherwise in [r#""task""#, r#""input_required""#, r#""\u0074ask""#, r#""""#, "5", "null"] {
             let kept = format!(r#"{{"content":[],"resultType":{meant_otherwise}}}"#);
