@@ -133,7 +133,7 @@ impl Bench {
         let clients = try_join_all((0..CONNECTIONS).map(|_| Client::open(gate))).await?;
         let done = try_join_all(clients.into_iter().enumerate().map(async |(number, mut client)| {
             for _ in 0..(results + number) / CONNECTIONS {
-                client.request("tools/call", "text", &params, "\"taskId\"").await?;
+                client.request("tools/call", &load::TEXT_TOOL, &params, "\"taskId\"").await?;
             }
             Result::Ok(client)
         }));
@@ -143,7 +143,7 @@ impl Bench {
         let first = clients.first().ok_or("no connections")?;
         let mut client = first.join(gate.address, first.sent()).await?;
         // Ends are written in their order, more or less.
-        let last = load::create(&mut client, r#"{"name":"text","arguments":{"bytes":64}}"#).await?;
+        let last = load::create(&mut client, r#"{"name":"text","arguments":{"bytes":64}}"#).await?.try_into()?;
         while !str::from_utf8(&load::get(&mut client, &last, "taskId").await?)?.contains("\"completed\"") {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

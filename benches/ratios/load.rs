@@ -8,14 +8,17 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
+use hyper::header::HeaderValue;
 use tokio::task::JoinSet;
 
 use crate::{Result, client::Client, process::Server};
 
 /// The params of a call that has a small result at once.
 const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
+pub const TEXT_TOOL: HeaderValue = HeaderValue::from_static("text");
 /// The params of a call that takes a while, so that every thread goes to sleep meanwhile.
 const WAIT: &str = r#"{"name":"wait","arguments":{"millis":20}}"#;
+const WAIT_TOOL: HeaderValue = HeaderValue::from_static("wait");
 /// What clients of the modern revision declare that have no use for tasks, and those that have.
 const NO_TASKS: &str = "{}";
 const TASKS: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
@@ -31,8 +34,8 @@ pub enum Work {
     /// A call as a task, or a plain one, that takes a while. It is timed from the upstream's answer to its arrival
     /// here.
     Deliver { task: bool },
-    /// `tasks/get` of one of these finished tasks.
-    Get(Arc<[String]>),
+    /// `tasks/get` of one of these finished tasks, whose ids are headers of each request of the modern revision.
+    Get(Arc<[HeaderValue]>),
 }
 
 impl Work {
@@ -109,14 +112,14 @@ impl Load {
     }
 
     /// Creates tasks, spread over the connections, and returns their ids.
-    pub async fn create(&mut self, tasks: usize) -> Result<Vec<String>> {
+    pub async fn create(&mut self, tasks: usize) -> Result<Vec<HeaderValue>> {
         let connections = self.clients.len();
         let ids = try_join_all(self.clients.iter_mut().enumerate().map(async |(number, client)| {
             // Rounds up for the last ones, so that the parts sum up to the whole.
             let part = (tasks + number) / connections;
             let mut ids = Vec::with_capacity(part);
             for _ in 0..part {
-                ids.push(create(client, TEXT).await?);
+                ids.push(create(client, TEXT).await?.try_into()?);
             }
             Result::Ok(ids)
         }));
@@ -124,7 +127,7 @@ impl Load {
     }
 
     /// Waits until a task has finished, and returns an answer to `tasks/get` for it.
-    pub async fn finished(&mut self, task: &str) -> Result<String> {
+    pub async fn finished(&mut self, task: &HeaderValue) -> Result<String> {
         let client = self.clients.first_mut().ok_or("a load without connections")?;
         loop {
             let answer = String::from_utf8(get(client, task, "taskId").await?.into())?;
@@ -148,7 +151,7 @@ async fn drive(client: &mut Client, lane: u64, work: &Work, end: Instant) -> Res
             Work::Create => drop(create(client, TEXT).await?),
             // Where the machine stalls, the answer may come before the task.
             Work::CreateSlow if client.is_modern() => {
-                drop(client.request("tools/call", "wait", WAIT, "\"resultType\"").await?);
+                drop(client.request("tools/call", &WAIT_TOOL, WAIT, "\"resultType\"").await?);
             }
             Work::CreateSlow => drop(create(client, WAIT).await?),
             Work::Deliver { task: false } => delivery = Some(client.timed("tools/call", WAIT, || ()).await?),
@@ -178,18 +181,18 @@ fn pick(lane: u64, turn: u64, tasks: usize) -> usize {
 async fn call(client: &mut Client, bytes: usize) -> Result<()> {
     let params = format!(r#"{{"name":"text","arguments":{{"bytes":{bytes}}}}}"#);
     let expected = if client.is_modern() { r#""resultType":"complete""# } else { "\"content\"" };
-    let answer = client.request("tools/call", "text", &params, expected).await?;
+    let answer = client.request("tools/call", &TEXT_TOOL, &params, expected).await?;
     if answer.len() < bytes { Err(format!("{} bytes instead of {bytes}", answer.len()).into()) } else { Ok(()) }
 }
 
 /// Calls a tool as a task and returns the task's id. `params` are those of a plain call.
 pub async fn create(client: &mut Client, params: &str) -> Result<String> {
-    let name = if params == TEXT { "text" } else { "wait" };
+    let name = if params == TEXT { TEXT_TOOL } else { WAIT_TOOL };
     let answer = if client.is_modern() {
-        client.request("tools/call", name, params, "\"taskId\"").await?
+        client.request("tools/call", &name, params, "\"taskId\"").await?
     } else {
         let params = params.strip_suffix('}').map(|params| format!(r#"{params},"task":{{}}}}"#)).unwrap_or_default();
-        client.request("tools/call", name, &params, "\"taskId\"").await?
+        client.request("tools/call", &name, &params, "\"taskId\"").await?
     };
     // In the result, or in its member `task`.
     let id = str::from_utf8(&answer)?.split_once(r#""taskId":""#).and_then(|(_, rest)| rest.split_once('"'));
@@ -202,6 +205,6 @@ pub async fn result(client: &mut Client, task: &str, waits: impl FnOnce()) -> Re
 }
 
 /// Asks for a task, and returns the answer, which has `expected` in it.
-pub async fn get(client: &mut Client, task: &str, expected: &str) -> Result<Bytes> {
-    client.request("tasks/get", task, &format!(r#"{{"taskId":"{task}"}}"#), expected).await
+pub async fn get(client: &mut Client, task: &HeaderValue, expected: &str) -> Result<Bytes> {
+    client.request("tasks/get", task, &format!(r#"{{"taskId":"{}"}}"#, task.to_str()?), expected).await
 }

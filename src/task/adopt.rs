@@ -131,6 +131,8 @@ impl Adopted {
     /// made.
     pub fn follow(self, call: Call, session: UpstreamGuard, progress: f64, text: Option<String>) {
         let Self { runner, permit, stopped, mut beginning, request, .. } = self;
+        // The server may have begun to answer while the task was made.
+        let request = request.filter(|_| !call.exchange.streams());
         let running = Running { call, session, request };
         // Before its client is told of it.
         drop(runner.note_points(&running));

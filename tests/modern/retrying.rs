@@ -35,5 +35,6 @@ async fn a_retry_is_given_as_long_to_be_answered_before_it_becomes_a_stream_as_a
     let retried = retry(&result, &json!({ key: { "action": "accept", "content": {} } }));
     let (mut stream, began) = (client.stream("tools/call", retried), Instant::now());
     within(Duration::from_secs(30), stream.head()).await;
-    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+    // The request was on its way before this clock began.
+    assert!(began.elapsed() >= Duration::from_millis(4900), "{:?}", began.elapsed());
 }

@@ -4,7 +4,6 @@
 mod adoptable;
 mod again;
 mod becoming_task;
-mod callers;
 mod discover;
 mod error;
 mod headers;
@@ -12,6 +11,7 @@ mod hosts;
 mod input;
 mod jobs;
 mod lacks;
+mod last_caller;
 mod leases;
 mod listen;
 mod listen_through;
@@ -45,6 +45,7 @@ use uuid::Uuid;
 
 pub use error::Refused;
 pub use headers::MIRRORED;
+pub use last_caller::LastCaller;
 pub use onward::answers_alone;
 pub use pieces::{Answer, Pieces};
 pub use writer::writer;
@@ -107,6 +108,8 @@ pub struct Sender<'a> {
     pub principal: Option<Arc<str>>,
     /// What each owner has left of its rates.
     pub accounts: &'a Accounts,
+    /// Who has sent the last request on the connection.
+    pub last: &'a LastCaller,
 }
 
 /// A request that has been read.
@@ -252,7 +255,7 @@ impl Modern {
         came: Came<'_>,
         onward: Option<HeaderMap>,
     ) -> Result<Box<ClientRequest>, Refused> {
-        let Sender { upstream, principal, accounts } = sender;
+        let Sender { upstream, principal, accounts, last } = sender;
         let params = RequestMeta::params(&message, remembered::length)?;
         let mirrors = match came {
             Came::Http(headers) => Some(Mirrors::of(headers)),
@@ -268,8 +271,8 @@ impl Modern {
             None => PutAside::default(),
         };
         drop(params);
-        let came_at = Instant::now();
-        let caller = callers::recall(upstream, principal.as_deref(), meta.client, came_at, || {
+        let came = Instant::now();
+        let caller = last.recognise(upstream, principal.as_deref(), meta.client, came, || {
             let owner = match &principal {
                 Some(name) => Owner::principal(upstream.id.clone(), Arc::clone(name)),
                 None => Owner::anyone(upstream.id.clone()),
@@ -281,7 +284,7 @@ impl Modern {
         let method = message.method();
         Ok(Box::new(ClientRequest {
             message,
-            came: came_at,
+            came,
             method,
             meta,
             caller,

@@ -97,7 +97,7 @@ async fn answer(run: Box<Run>) -> Result<Answer, Refused> {
     }
     let (to, from) = pieces(&run.modern.capacity, &run.modern.observer);
     run.to = to;
-    // It goes on in a task of its own once it has said something that is not its end, and where the client leaves.
+    // Once there is an answer, or the client leaves, what is left of the call goes on in a task of its own.
     let (mut work, mut answer) = (LastingWork::new(run.run(said)), pin!(from.answer()));
     poll_fn(|cx| {
         let is_over = Pin::new(&mut work).poll(cx).is_ready();

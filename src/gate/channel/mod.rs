@@ -24,7 +24,7 @@ use output::Output;
 
 use crate::{
     dialect::{
-        modern::Modern,
+        modern::{LastCaller, Modern},
         recognise::{is_modern, lacks_revision},
         tools::waits_for_jobs,
     },
@@ -95,6 +95,8 @@ struct Channel {
     answers: FuturesUnordered<Work>,
     /// What the client has asked and not cancelled.
     in_flight: InFlight,
+    /// Who has sent the last request without a session.
+    last_caller: Arc<LastCaller>,
     /// Cancelled when the client has closed its end: the answers that it has cancelled are no longer waited for.
     closing: CancellationToken,
     /// What the server sends of itself.
@@ -148,6 +150,7 @@ impl ChannelFront {
             now: None,
             answers: FuturesUnordered::new(),
             in_flight: InFlight::default(),
+            last_caller: Arc::default(),
             closing: CancellationToken::new(),
             listening: None,
             refused: false,

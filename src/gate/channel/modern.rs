@@ -26,10 +26,11 @@ impl Channel {
         }
         let Some(cancelled) = self.begin(&id) else { return };
         let (front, output, upstream) = (self.front.clone(), self.output.clone(), Arc::clone(&self.upstream));
-        let in_flight = self.in_flight.clone();
+        let (in_flight, last) = (self.in_flight.clone(), Arc::clone(&self.last_caller));
         self.answers.push(Box::pin(async move {
             let answering = async {
-                let sender = Sender { upstream: &upstream, principal: None, accounts: front.lifecycle.accounts() };
+                let accounts = front.lifecycle.accounts();
+                let sender = Sender { upstream: &upstream, principal: None, accounts, last: &last };
                 match front.modern.answer(sender, message, Came::Channel, Some(HeaderMap::new())).await {
                     Ok(Answer::Whole(_, document)) => drop(output.answer(&id, document.into_bytes()).await),
                     Ok(Answer::Stream(pieces)) => output.pump(Box::new(pieces), Some(&id)).await,

@@ -88,8 +88,13 @@ pub async fn serve(endpoint: Arc<Endpoint>, listener: Listener, stop: impl Futur
         };
         let opened = connections.open(stream, |guard, stream| {
             let activity = Arc::clone(&guard.activity);
-            let service =
-                EndpointService { endpoint: Arc::clone(&endpoint), peer: peer.ip(), certificate: None, activity };
+            let service = EndpointService {
+                endpoint: Arc::clone(&endpoint),
+                peer: peer.ip(),
+                certificate: None,
+                activity,
+                last_caller: Arc::default(),
+            };
             let (layers, watcher) = (Arc::clone(&layers), graceful.watcher());
             match tls.clone() {
                 None => workers.spawn(stream, |stream| connect(service, layers, watcher, guard, stream)),

@@ -11,7 +11,7 @@ use super::{
     sse::Events,
 };
 use crate::{
-    dialect::modern::{Answer, Came, MIRRORED, Refused, Sender, answers_alone},
+    dialect::modern::{Answer, Came, LastCaller, MIRRORED, Refused, Sender, answers_alone},
     gate::refuse::Refusal,
     identity::{Pass, Principal},
     observe::events,
@@ -26,6 +26,7 @@ impl Endpoint {
         &self,
         upstream: &Arc<Upstream>,
         principal: Option<Principal>,
+        last: &LastCaller,
         headers: HeaderMap,
         message: Message,
     ) -> Result<Response, Refusal> {
@@ -52,7 +53,7 @@ impl Endpoint {
             Some(principal) => (Some(principal.name), if retrieves { principal.pass } else { Pass::Lasting }),
             None => (None, Pass::Lasting),
         };
-        let sender = Sender { upstream, principal: name, accounts: self.lifecycle.accounts() };
+        let sender = Sender { upstream, principal: name, accounts: self.lifecycle.accounts(), last };
         Ok(match self.modern.answer(sender, message, Came::Http(&headers), passed_on).await {
             Ok(Answer::Whole(status, document)) => with_status(json(document), status),
             Ok(Answer::Stream(pieces)) => respond::stream(Events::of_request(pieces, pass)),

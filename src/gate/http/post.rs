@@ -12,7 +12,10 @@ use super::{
     sse::Events,
 };
 use crate::{
-    dialect::recognise::{is_modern, lacks_revision},
+    dialect::{
+        modern::LastCaller,
+        recognise::{is_modern, lacks_revision},
+    },
     gate::{
         delivery::{Carrier, Delivery, Whole},
         dispatcher::Accepted,
@@ -31,6 +34,7 @@ impl Endpoint {
         &self,
         upstream: &Arc<Upstream>,
         principal: Option<Principal>,
+        last: &LastCaller,
         headers: HeaderMap,
         intake: Intake,
     ) -> Result<Response, Refusal> {
@@ -41,7 +45,7 @@ impl Endpoint {
             || is_modern(&message)
             || !headers.contains_key(SESSION_ID) && lacks_revision(upstream, &message);
         if modern && upstream.modern {
-            return self.post_modern(upstream, principal, headers, message).await;
+            return self.post_modern(upstream, principal, last, headers, message).await;
         }
         speaks_version(&headers).map_err(|refusal| refusal.answering(message.id()))?;
         if modern {

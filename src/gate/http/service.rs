@@ -16,6 +16,7 @@ use super::{
     Endpoint, connections::Activity, headers::said_once, intake::Intake, request_body::RequestBody, respond::Response,
 };
 use crate::{
+    dialect::modern::LastCaller,
     gate::{Door, refuse::Refusal},
     identity::{Certificate, Evidence, Identified, Principal},
     upstream::Upstream,
@@ -33,6 +34,8 @@ pub(super) struct EndpointService {
     pub(super) certificate: Option<Arc<Certificate>>,
     /// What the connection is doing.
     pub(super) activity: Arc<Activity>,
+    /// Who has sent the last request without a session.
+    pub(super) last_caller: Arc<LastCaller>,
 }
 
 impl Service<Request<RequestBody>> for EndpointService {
@@ -107,10 +110,13 @@ impl EndpointService {
         let Parts { method, uri, headers, .. } = head;
         // One box with the future of one method: this is allocated for every request.
         match (door, method, intake) {
-            (Door::Streamable, _, Some(intake)) => Box::pin(async move {
-                let answered = endpoint.post(&upstream, principal, headers, intake).await;
-                Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))
-            }),
+            (Door::Streamable, _, Some(intake)) => {
+                let last = Arc::clone(&self.last_caller);
+                Box::pin(async move {
+                    let answered = endpoint.post(&upstream, principal, &last, headers, intake).await;
+                    Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))
+                })
+            }
             (Door::Streamable, Method::DELETE, _) => Box::pin(async move {
                 let answered = endpoint.delete(&upstream, principal.as_ref(), headers).await;
                 Ok(answered.unwrap_or_else(|refusal| endpoint.access.refuse(refusal)))

@@ -107,6 +107,7 @@ mod tests {
         assert_eq!(store.replace(ended, change.end().cloned(), CallChange::Keep).await, Ok(true));
         store.evict(lost.id);
         assert!(store.get(&OWNER, lost.id).await.expect("memory").is_none());
+        assert_eq!(store.end(&OWNER, lost.id).await, Ok(change.end().cloned()), "it is held until then");
         assert_eq!(store.insert(task(&OWNER), None).await, Ok(Err(KeptLimit::Tasks(1))));
         let told = Arc::new(AtomicBool::default());
         let noting = Arc::clone(&told);

@@ -285,4 +285,21 @@ mod tests {
         drop(pooled);
         assert!(Room::take(&open, &owner, limits).is_ok());
     }
+
+    #[test]
+    fn a_held_use_keeps_the_room_and_that_no_other_call_is_asked() {
+        let (open, owner, limits) = (Arc::default(), Owner::anyone("/mcp".into()), PoolLimits { per_owner: 1, all: 1 });
+        let room = Room::take(&open, &owner, limits).expect("the first");
+        let (session, generation) = (UpstreamSession::nowhere("/mcp"), Generation::Legacy);
+        let pooled = Pooled::new(session, ServerFacts::own(), generation, room, "/mcp".into(), Arc::default());
+        let held = Lease::asked(&pooled).expect("no call is in it").hold();
+        assert!(Lease::asked(&pooled).is_none() && !pooled.is_unused());
+        let weak = Arc::downgrade(&pooled);
+        drop(pooled);
+        assert!(weak.strong_count() > 0 && Room::take(&open, &owner, limits).is_err());
+        held.vacate();
+        assert!(Room::take(&open, &owner, limits).is_ok());
+        drop(held);
+        assert_eq!(weak.strong_count(), 0);
+    }
 }

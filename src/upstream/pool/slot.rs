@@ -20,7 +20,8 @@ use crate::upstream::{Kept, UpstreamSession};
 /// The sessions of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Each call looks here. Sessions and requests in flight bound the keys, so nobody can make many that collide.
+    /// Each call looks here. The hash is a quick one: its key is random, and sessions and requests in flight bound how
+    /// many keys there are.
     of_key: HashMap<PoolKey, Arc<Slot>, DefaultHashBuilder>,
     /// Every session, also one that is in use by its only call.
     open: Vec<Weak<UpstreamSession>>,
@@ -41,7 +42,8 @@ pub(super) struct Slot {
     pub(super) single: Mutex<Vec<Arc<Pooled>>>,
 }
 
-/// A slot in use by a lease that is being made. A slot that stays empty is forgotten.
+/// A slot in use by a lease that is being made. One that stays empty is forgotten with it, and any other with the next
+/// sweep.
 pub(super) struct SlotUse<'a> {
     slots: &'a Mutex<Slots>,
     pub(super) key: &'a PoolKey,

@@ -89,9 +89,8 @@ impl UpstreamSession {
         let CallOptions { wants_progress, max_answer, mut relay, .. } = options;
         let raw_params = message.params();
         // A call that asks for a task has params to be parsed.
-        let is_read = wants_progress || options.purpose == Purpose::Background;
-        let is_bare = bared.is_some() || is_read && raw_params.is_some_and(is_bare);
-        let read = |params: &&str| !is_bare && (is_read || may_matter(params));
+        let is_bare = bared.is_some() || wants_progress && raw_params.is_some_and(is_bare);
+        let read = |params: &&str| !is_bare && (wants_progress || may_matter(params));
         let parse = if self.rounds.is_some() { Params::parse_any } else { Params::parse };
         let params = raw_params.filter(read).map(parse).transpose()?;
         let token = params.as_ref().and_then(|params| params.progress_token);
