@@ -268,3 +268,20 @@ async fn a_failure_is_logged_with_its_session_its_path_and_its_kind() {
     }
     assert!(!log.contains("secret") && !log.contains(client.session()), "{log}");
 }
+
+#[tokio::test]
+async fn the_end_of_a_pooled_session_is_logged_before_taskgate_ends() {
+    let upstream = Upstream::json().await;
+    let taskgate = serve("debug", &upstream);
+    let client = Client::new(&taskgate.url().await);
+    let client = client.with("mcp-protocol-version", "2026-07-28").with("mcp-method", "tools/list");
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
+    assert_eq!(client.post(request.to_string()).await.status, 200);
+    let ended = end(taskgate).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("a session for callers without sessions ended"), "{}", ended.stderr);
+}
