@@ -27,9 +27,10 @@ use crate::{
 const SLOWED_BY: Duration = Duration::from_secs(1);
 /// How many of one owner's answers are held back at once; more are refused.
 const MAX_SLOWED: usize = 8;
-/// How many principals are remembered. The one whose account was asked for longest ago is evicted first: a new session asks
-/// for it, and a connection with requests without one does once a second. Where the upstream should judge tokens, and does not, a client can be as many
-/// principals as it likes. Accounts do not expire by time, since a session may last longer than any.
+/// How many principals are remembered: where the upstream should judge tokens, and does not, a client can be as many
+/// principals as it likes. The one whose account was asked for longest ago is evicted first. A new session asks for its
+/// account, and a connection with requests without a session does once a second. Accounts do not expire by time, since a
+/// session may last longer than any.
 const MAX_PRINCIPALS: usize = 50_000;
 
 /// An owner that has less than this part of its rate of task methods left is told to poll less often.

@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use crate::{identity::Owner, limit::Account, observe::Who, upstream::Upstream, wire::ClientCapabilities};
 
-/// The sender of a request. The requests of one client session share one, and so do, for a second, those of a connection
-/// without sessions.
+/// The sender of a request. The requests of one client session share one. So do requests without a session that follow
+/// each other on a connection, while they come from the same caller.
 #[derive(Debug)]
 pub struct Caller {
     /// The owner of the tasks that it creates.

@@ -131,7 +131,7 @@ impl Adopted {
     /// made.
     pub fn follow(self, call: Call, session: UpstreamGuard, progress: f64, text: Option<String>) {
         let Self { runner, permit, stopped, mut beginning, request, .. } = self;
-        // The server may have begun to answer while the task was made.
+        // The server may have begun to answer while the task was made, and then refuses it no more.
         let request = request.filter(|_| !call.exchange.streams());
         let running = Running { call, session, request };
         // Before its client is told of it.

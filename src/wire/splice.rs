@@ -128,8 +128,8 @@ impl MemberEdit<'_> {
     }
 }
 
-/// Returns `source` with one more raw member in front of a raw object in it, which must not have it, between the texts of
-/// `front` and `back`. Most answers to clients of the modern generation are made here, so nothing is sorted.
+/// Returns `source` with one more raw member in front of those of a raw `object` in it, between the texts of `front` and
+/// `back`. The object must begin with its bracket, and must not have the member. Most answers to clients of the modern generation are made here, so nothing is sorted.
 #[must_use]
 pub fn with_member(source: &Bytes, object: &str, member: &str, front: &[&str], back: &str) -> Parts {
     let inside = span(source, object).start + 1;
@@ -306,6 +306,21 @@ mod tests {
     fn members_of(text: &str) -> Vec<(String, String)> {
         let members = Members::parse(text).expect("an object");
         members.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    #[test]
+    fn one_member_is_added_in_an_object_of_a_larger_source_between_texts() {
+        let large = format!(r#"{{"a":"{}"}}"#, "x".repeat(2 * SHARE_FROM));
+        for object in ["{}", "{ }", "{\n}", r#"{"a":{}}"#, r#"{ "a":1}"#, &large] {
+            let source = Bytes::from(format!(r#"{{"result":{object} ,"z":1}}"#));
+            let start = r#"{"result":"#.len();
+            let raw = std::str::from_utf8(&source[start..start + object.len()]).expect("text");
+            let added = with_member(&source, raw, r#""m":7"#, &["<", "<"], ">").into_bytes();
+            let mut edits = Edits::of(&source);
+            edits.add(raw, r#""m":7"#);
+            assert_eq!(added, edits.apply_between(&["<", "<"], ">").into_bytes(), "{object}");
+            assert!(serde_json::from_slice::<serde_json::Value>(&added[2..added.len() - 1]).is_ok(), "{object}");
+        }
     }
 
     proptest! {

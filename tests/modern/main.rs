@@ -14,6 +14,7 @@ mod forgotten;
 mod limits;
 mod listening;
 mod logging_in;
+mod one_connection;
 mod one_process;
 mod opening;
 mod owners;

@@ -34,7 +34,8 @@ pub enum Answer {
 /// `None` where the request was given up.
 type Last = Option<(Result<StatusCode, Refused>, Parts)>;
 
-/// Where the parts of an answer go in: as many bytes as may wait for any reader; `None` where nobody reads.
+/// Where the parts of an answer go in, as many bytes as may wait for any reader. One without a reader takes nothing, and
+/// its client counts as gone.
 #[derive(Debug, Default)]
 pub(super) struct PieceWriter(Option<Arc<Shared>>);
 
@@ -138,7 +139,7 @@ impl PieceWriter {
 
     fn end(&self, status: Result<StatusCode, Refused>, document: Parts) {
         if let Some(shared) = &self.0 {
-            // A client that goes with its answer wakes nobody.
+            // The client leaves when it has its answer, and nobody has to hear of that.
             shared.writer.take();
             shared.outbox.end(Some((status, document)));
         }

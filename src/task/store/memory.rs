@@ -4,9 +4,9 @@
 //! the acknowledgement. moka's own expiry is lazy, so the store has deadlines that remove expired tasks promptly, and
 //! moka's serves as the net under them.
 //!
-//! The index says which tasks there are, and how each has ended. Every change is made under its lock, in the cache too: moka alone does not
-//! keep a removal and a change apart. If moka evicts a task by itself, the task's deadline still releases what the task
-//! holds.
+//! The index says which tasks there are, and how each has ended. Every change is made under its lock, in the cache too:
+//! moka alone does not keep a removal and a change apart. If moka evicts a task by itself, the task's deadline still
+//! releases what the task holds.
 
 use std::{
     fmt,

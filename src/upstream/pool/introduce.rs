@@ -166,7 +166,7 @@ impl SessionPool {
     pub(super) fn keep(&self, key: &PoolKey, pooled: &Arc<Pooled>) {
         let Ok(used) = Slots::of(&self.slots, key) else { return };
         let Ok(_opening) = used.slot.opening.try_lock() else { return };
-        if used.slot.lease_shared(false, |_| ()).0.is_none() {
+        if Slots::lease_shared(&self.slots, key, |_| ()).is_none() {
             if let Some(lost) = used.slot.take_lost() {
                 lost.vacate();
             }

@@ -98,18 +98,14 @@ impl SessionPool {
         sharing: Sharing,
         headers: &HeaderMap,
     ) -> Result<Lease, NoSession> {
-        if sharing == Sharing::Shared
-            && let Some(leased) = Slots::lease_shared(&self.slots, key, Lease::of)
-        {
-            return Ok(leased);
-        }
-        let used = Slots::of(&self.slots, key)?;
         match sharing {
             Sharing::Once => {
+                let _used = Slots::of(&self.slots, key)?;
                 let place = self.place(server, key).await?;
                 Ok(Lease::of(&Box::pin(self.open(server, key, sharing, headers, place)).await?))
             }
             Sharing::Single => {
+                let used = Slots::of(&self.slots, key)?;
                 let alone = |pooled: &Arc<Pooled>| {
                     if pooled.generation.is_modern() { Some(Lease::of(pooled)) } else { Lease::asked(pooled) }
                 };
@@ -117,7 +113,7 @@ impl SessionPool {
                 let until = soon();
                 let shared = || Slots::lease_shared(&self.slots, key, alone).flatten();
                 let freed = || used.slot.free_single().or_else(shared);
-                match self.shared(&used, server, headers, || until, alone, || freed().map(Some)).await {
+                match self.shared(server, key, headers, || until, alone, || freed().map(Some)).await {
                     Ok(Some(lease)) => return Ok(lease),
                     Ok(None) => {}
                     Err(why) => return used.slot.free_single().ok_or(why),
@@ -138,7 +134,7 @@ impl SessionPool {
                 single.push(Arc::clone(&pooled));
                 Ok(Lease::asked(&pooled).unwrap_or_else(|| Lease::of(&pooled)))
             }
-            Sharing::Shared => self.shared(&used, server, headers, soon, Lease::of, || None).await,
+            Sharing::Shared => self.shared(server, key, headers, soon, Lease::of, || None).await,
         }
     }
 
@@ -153,18 +149,19 @@ impl SessionPool {
     /// what `freed` gives meanwhile does as well.
     async fn shared<T>(
         &self,
-        used: &SlotUse<'_>,
         server: &Server,
+        key: &PoolKey,
         headers: &HeaderMap,
         until: impl FnOnce() -> Instant,
         lease: impl Fn(&Arc<Pooled>) -> T,
         freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
-        let SlotUse { slot, key, .. } = used;
         let shared = || Slots::lease_shared(&self.slots, key, &lease);
+        // Usually it is open.
         if let Some(leased) = shared() {
             return Ok(leased);
         }
+        let SlotUse { slot, .. } = &Slots::of(&self.slots, key)?;
         let (came, until) = (Instant::now(), until());
         let mut failed = slot.opening.lock().await;
         // Another caller may have opened it meanwhile, or the link to a server that is a modern one.
@@ -195,7 +192,7 @@ impl SessionPool {
                 // Before another caller can have it.
                 let leased = lease(&pooled);
                 let keeps = key.that_keeps(pooled.generation, headers);
-                if keeps == **key {
+                if keeps == *key {
                     slot.share(&pooled);
                 } else {
                     self.keep(&keeps, &pooled);

@@ -20,8 +20,8 @@ use crate::upstream::{Kept, UpstreamSession};
 /// The sessions of one upstream.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Each call looks here. The hash is a quick one: its key is random, and sessions and requests in flight bound how
-    /// many keys there are.
+    /// Each call looks here. The hash is a quick one: its key is random, and sessions, requests in flight, and what was
+    /// emptied since the last sweep bound how many keys there are.
     of_key: HashMap<PoolKey, Arc<Slot>, DefaultHashBuilder>,
     /// Every session, also one that is in use by its only call.
     open: Vec<Weak<UpstreamSession>>,
@@ -42,8 +42,8 @@ pub(super) struct Slot {
     pub(super) single: Mutex<Vec<Arc<Pooled>>>,
 }
 
-/// A slot in use by a lease that is being made. One that stays empty is forgotten with it, and any other with the next
-/// sweep.
+/// A slot in use by a lease that is being made. One that stays empty is forgotten with it, and one that becomes empty
+/// later with the next sweep.
 pub(super) struct SlotUse<'a> {
     slots: &'a Mutex<Slots>,
     pub(super) key: &'a PoolKey,
@@ -64,16 +64,22 @@ impl Slots {
         Ok(SlotUse { slots, key, slot })
     }
 
-    /// Leases the session that calls of a key share, if it is open, as [`Slot::lease_shared`] does.
+    /// Leases the session that calls of a key share, if it is open. `lease` runs under the lock, so that no two callers
+    /// make a lease at once. Where the server may ask in the course of the call, lets go first of a session in which a
+    /// call was given up, once nothing uses it: the server may still ask in the course of that one.
     pub(super) fn lease_shared<T>(
         slots: &Mutex<Self>,
         key: &PoolKey,
         lease: impl FnOnce(&Arc<Pooled>) -> T,
     ) -> Option<T> {
         let table = slots.lock();
-        let slot = table.of_key.get(key).filter(|_| !table.closed)?;
-        let (leased, given_up) = slot.lease_shared(key.client.any(), lease);
+        let mut shared = table.of_key.get(key).filter(|_| !table.closed)?.shared.lock();
+        let is_over = |pooled: &mut Arc<Pooled>| pooled.is_unused() && pooled.session.has_given_up();
+        let given_up = shared.take_if(|pooled| key.client.any() && is_over(pooled));
+        let leased = shared.as_ref().filter(|pooled| !pooled.session.is_lost()).map(lease);
+        drop(shared);
         drop(table);
+        // It ends outside of the locks.
         drop(given_up);
         leased
     }
@@ -143,20 +149,6 @@ impl Slots {
 }
 
 impl Slot {
-    /// Leases the session that calls share, if it is open. `lease` runs under the lock, so that no two callers make a
-    /// lease at once. Where the server may ask in the course of the call, lets go first of a session in which a call was
-    /// given up, once nothing uses it: the server may still ask in the course of that one. Returns it too, to end outside
-    /// of every lock.
-    pub(super) fn lease_shared<T>(
-        &self,
-        may_ask: bool,
-        lease: impl FnOnce(&Arc<Pooled>) -> T,
-    ) -> (Option<T>, Option<Arc<Pooled>>) {
-        let mut shared = self.shared.lock();
-        let given_up = shared.take_if(|pooled| may_ask && pooled.is_unused() && pooled.session.has_given_up());
-        (shared.as_ref().filter(|pooled| !pooled.session.is_lost()).map(lease), given_up)
-    }
-
     /// Has calls share a session from now on.
     pub(super) fn share(&self, pooled: &Arc<Pooled>) {
         let earlier = self.shared.lock().replace(Arc::clone(pooled));
