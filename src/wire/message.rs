@@ -4,11 +4,11 @@ use std::{borrow::Cow, ops::Range};
 
 use bytes::Bytes;
 use bytestring::ByteString;
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::{
     Malformed, Method,
+    envelope::Envelope,
     object::unquote,
     outcome::{check_error, check_result},
     span::span,
@@ -50,36 +50,6 @@ pub enum Outcome {
     Error,
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
-    #[serde(default, borrow, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(default, borrow, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(default, borrow, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(default, borrow, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(default, borrow, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-impl Envelope<'_> {
-    /// Returns the raw id, if it is a valid one of a request. That of a response is one that the receiver gave.
-    fn id_of_request(&self) -> Option<&str> {
-        let has_outcome = self.result.or(self.error).is_some();
-        let is_request = self.method.is_some_and(|method| !has_outcome || method.get().starts_with('"'));
-        self.id.map(RawValue::get).filter(|id| is_request && is_id(id) && id.len() <= MAX_ID)
-    }
-}
-
-/// Distinguishes a member that is `null` from one that is missing.
-pub(super) fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
-
 impl Message {
     /// Reads one message.
     ///
@@ -91,44 +61,41 @@ impl Message {
             return Err(Malformed::Batch);
         }
         let text = ByteString::try_from(bytes).map_err(|error| Malformed::NotJson(error.to_string()))?;
-        let envelope: Envelope<'_> = serde_json::from_str(&text).map_err(|error| refuse(text.as_bytes(), &error))?;
+        let envelope = Envelope::read(&text).map_err(|error| refuse(text.as_bytes(), &error))?;
         let invalid = |reason: &str| Malformed::Invalid {
             reason: reason.to_owned(),
-            id: envelope.id_of_request().map(str::to_owned),
+            id: id_of_request(&envelope).map(str::to_owned),
         };
         if envelope.jsonrpc.as_deref() != Some("2.0") {
             return Err(invalid("the member \"jsonrpc\" must be \"2.0\""));
         }
-        let span = |raw: &RawValue| span(text.as_bytes(), raw.get());
+        let span = |raw: &str| span(text.as_bytes(), raw);
         let method = match envelope.method {
             None => None,
             Some(raw) => {
-                let name: Cow<'_, str> =
-                    serde_json::from_str(raw.get()).map_err(|_| invalid("\"method\" must be a string"))?;
+                let name = unquote(raw).ok_or_else(|| invalid("\"method\" must be a string"))?;
                 Some((Method::of(&name), span(raw)))
             }
         };
         let outcome = match (envelope.result, envelope.error) {
             (None, None) => None,
             // JSON-RPC 1.0 had both members, and some servers still write the unused one as null.
-            (Some(raw), Some(other)) if other.get() == "null" => Some((Outcome::Result, span(raw))),
-            (Some(other), Some(raw)) if other.get() == "null" => Some((Outcome::Error, span(raw))),
-            (Some(raw), None) => Some((Outcome::Result, span(raw))),
-            (None, Some(raw)) => Some((Outcome::Error, span(raw))),
+            (Some(raw), None | Some("null")) => Some((Outcome::Result, span(raw))),
+            (None | Some("null"), Some(raw)) => Some((Outcome::Error, span(raw))),
             (Some(_), Some(_)) => return Err(invalid("a response has either \"result\" or \"error\", not both")),
         };
         let kind = match (&method, envelope.id, &outcome) {
-            (Some(_), Some(id), None) if is_id(id.get()) => Kind::Request,
+            (Some(_), Some(id), None) if is_id(id) => Kind::Request,
             (Some(_), Some(_), None) => return Err(invalid("\"id\" must be a string or an integer")),
             (Some(_), None, None) => Kind::Notification,
             // An error that answers no particular request may have a null id, or none.
-            (None, Some(id), Some(_)) if is_id(id.get()) => Kind::Response,
-            (None, id, Some((Outcome::Error, _))) if id.is_none_or(|id| id.get() == "null") => Kind::Response,
+            (None, Some(id), Some(_)) if is_id(id) => Kind::Response,
+            (None, id, Some((Outcome::Error, _))) if id.is_none_or(|id| id == "null") => Kind::Response,
             (None, _, Some(_)) => return Err(invalid("a response needs the \"id\" of its request")),
             (Some(_), _, Some(_)) => return Err(invalid("a message is a request or a response, not both")),
             (None, _, None) => return Err(invalid("a message needs \"method\", \"result\" or \"error\"")),
         };
-        if envelope.params.is_some_and(|raw| !raw.get().starts_with('{') && kind != Kind::Response) {
+        if envelope.params.is_some_and(|raw| !raw.starts_with('{') && kind != Kind::Response) {
             return Err(invalid("\"params\" must be an object"));
         }
         let (id, params) = (envelope.id.map(span), envelope.params.map(span));
@@ -251,6 +218,13 @@ impl Message {
     }
 }
 
+/// Returns the raw id, if it is a valid one of a request. That of a response is one that the receiver gave.
+fn id_of_request<'a>(envelope: &Envelope<'a>) -> Option<&'a str> {
+    let has_outcome = envelope.result.or(envelope.error).is_some();
+    let is_request = envelope.method.is_some_and(|method| !has_outcome || method.starts_with('"'));
+    envelope.id.filter(|id| is_request && is_id(id) && id.len() <= MAX_ID)
+}
+
 /// Returns whether raw JSON is an id: a string or an integer of any length.
 pub(super) fn is_id(raw: &str) -> bool {
     let digits = raw.strip_prefix('-').unwrap_or(raw);
@@ -278,6 +252,7 @@ pub(super) fn refuse(bytes: &[u8], error: &serde_json::Error) -> Malformed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::object::Members;
 
     fn parse(text: &str) -> Result<Message, Malformed> {
         Message::parse(Bytes::copy_from_slice(text.as_bytes()))
@@ -342,6 +317,29 @@ mod tests {
     #[test]
     fn params_must_be_an_object() {
         assert!(reason(r#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1]}"#).contains("must be an object"));
+    }
+
+    #[test]
+    fn a_message_with_edited_params_is_what_its_bytes_say() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"a/b","params":{"x":1,"y":2}}"#,
+            r#"{"params": {"y":2,"x":1} , "method":"a/b","id":"c","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":1,"params":{"w":0,"x":1},"method":"a/b"}"#,
+        ] {
+            let message = Message::parse(text.into()).expect("a request");
+            let params = Members::parse(message.params().expect("params")).expect("an object");
+            let mut edits = Edits::of(message.bytes());
+            edits.set(&params, "z", r#"{"long":"enough"}"#);
+            edits.remove(&params, "x");
+            let edited = message.with_edited_params(edits);
+            let read = Message::parse(edited.bytes().clone()).expect("a request");
+            let parts = |message: &Message| {
+                let [id, params] = [message.id(), message.params()].map(|part| part.map(str::to_owned));
+                (message.kind(), message.method(), message.method_name().into_owned(), id, params)
+            };
+            assert_eq!(parts(&edited), parts(&read), "{text}");
+            assert!(edited.params().is_some_and(|params| params.contains("enough") && !params.contains("\"x\"")));
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::OnceLock};
 
-use memchr::memmem::Finder;
+use memchr::{memchr2, memmem::Finder};
 use serde::Deserialize;
 
 use super::{span::span, walk};
@@ -23,16 +23,7 @@ impl<'a> Members<'a> {
     /// # Errors
     /// A sentence that says what is wrong, if `raw` is not an object, or has a key that is no text or is there twice.
     pub fn parse(raw: &'a str) -> Result<Self, String> {
-        Self::parse_knowing(raw, |_| None)
-    }
-
-    /// Does the same as [`Members::parse`], and steps over objects that are known: `known` returns the length of the one
-    /// that a text begins with.
-    ///
-    /// # Errors
-    /// As [`Members::parse`].
-    pub fn parse_knowing(raw: &'a str, known: impl Fn(&str) -> Option<usize>) -> Result<Self, String> {
-        let members = walk::members(raw, unquote, known).ok_or("it is no object whose keys can be read")?;
+        let members = walk::members(raw, unquote).ok_or("it is no object whose keys can be read")?;
         match duplicate(&members) {
             Some(key) => Err(format!("duplicate member {}", quote(&key.chars().take(SHOWN).collect::<String>()))),
             // `Edits::set` expects the bracket at the beginning.
@@ -151,12 +142,12 @@ pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
     keys.iter().any(|key| key.is_in(raw)) || ESCAPE.is_in(raw)
 }
 
-/// Returns the text of a raw JSON string; `None` if `raw` is something else.
+/// Returns the text of a raw value, which has been read as JSON before; `None` if it is no string.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
-    // Most have no escape, and are what stands between the quotes.
+    // Most have no escape, and are what stands between the quotes. What is JSON has no control character there.
     let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    if let Some(plain) = plain.filter(|plain| is_plain(plain)) {
+    if let Some(plain) = plain.filter(|plain| memchr2(b'"', b'\\', plain.as_bytes()).is_none()) {
         return Some(plain.into());
     }
     let Text(text) = serde_json::from_str(raw).ok()?;

@@ -1,15 +1,15 @@
 //! The members of an object in text that has been read as JSON before, so that only brackets and quotes are looked at.
 
-use super::depth::after_string;
+use std::borrow::Cow;
+
+use super::{depth::after_string, last_metas};
 
 /// Returns the members of a raw object, each key as `read` reads it with its raw value, in their order; `None` if it is
-/// no object, or has a key that cannot be read. `known` returns the length of the object that a text begins with where it
-/// knows that, which is then not looked through.
-pub(super) fn members<'a, K>(
+/// no object, or has a key that cannot be read.
+pub(super) fn members<'a>(
     raw: &'a str,
-    read: impl Fn(&'a str) -> Option<K>,
-    known: impl Fn(&str) -> Option<usize>,
-) -> Option<Vec<(K, &'a str)>> {
+    read: impl Fn(&'a str) -> Option<Cow<'a, str>>,
+) -> Option<Vec<(Cow<'a, str>, &'a str)>> {
     let mut walk = Walk { text: raw, at: 0 };
     let mut members = Vec::with_capacity(4);
     walk.step_over(b'{')?;
@@ -17,7 +17,8 @@ pub(super) fn members<'a, K>(
         loop {
             let key = read(walk.value()?)?;
             walk.step_over(b':')?;
-            members.push((key, walk.known(&known).or_else(|| walk.value())?));
+            let value = walk.value_of(&key)?;
+            members.push((key, value));
             if walk.peek()? == b'}' {
                 break;
             }
@@ -46,13 +47,16 @@ impl<'a> Walk<'a> {
         (self.peek()? == expected).then(|| self.at += 1)
     }
 
-    /// Steps over an object that is known, and returns it raw.
-    fn known(&mut self, known: impl Fn(&str) -> Option<usize>) -> Option<&'a str> {
-        self.peek().filter(|first| *first == b'{')?;
-        let rest = self.text.get(self.at..)?;
-        let object = rest.get(..known(rest)?)?;
-        self.at += object.len();
-        Some(object)
+    /// Steps over the value of a member, and returns it raw: at once over a `_meta` that one of the last requests had too.
+    fn value_of(&mut self, key: &str) -> Option<&'a str> {
+        if key == "_meta" && self.peek()? == b'{' {
+            let rest = self.text.get(self.at..)?;
+            if let Some(length) = last_metas::length(rest.as_bytes()) {
+                self.at += length;
+                return rest.get(..length);
+            }
+        }
+        self.value()
     }
 
     /// Steps over a value, and returns it raw.
@@ -123,7 +127,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_walk_finds_the_members_that_a_parser_finds(raw in json()) {
-            let found = members(&raw, unquote, |_| None);
+            let found = members(&raw, unquote);
             match serde_json::from_str::<Value>(&raw).expect("JSON") {
                 Value::Object(parsed) => {
                     let found = found.expect("an object");
@@ -139,27 +143,25 @@ mod tests {
         }
 
         #[test]
-        fn a_walk_steps_over_the_object_that_it_knows_as_over_any(raw in json(), nth in any::<prop::sample::Index>()) {
-            let found = members(&raw, unquote, |_| None);
-            let objects: Vec<_> = found.iter().flatten().map(|(_, value)| *value).filter(|it| it.starts_with('{')).collect();
-            if !objects.is_empty() {
-                let object = nth.get(&objects);
-                prop_assert_eq!(members(&raw, unquote, |text| text.starts_with(object).then_some(object.len())), found);
-            }
+        fn a_walk_steps_over_a_meta_of_the_last_requests_as_over_any(raw in json(), meta in json()) {
+            let raw = format!("{{\"a\":{raw}, \"_meta\" :\t{meta} ,\"b\":{raw}}}");
+            let found = members(&raw, unquote);
+            last_metas::remember(meta.trim());
+            prop_assert_eq!(members(&raw, unquote), found);
         }
 
         #[test]
         fn a_walk_over_anything_ends(raw in "[{}\\[\\]\":,\\\\ a1é]{0,40}") {
-            let _ = members(&raw, unquote, |_| None);
+            let _ = members(&raw, unquote);
         }
 
         #[test]
         fn an_object_that_is_cut_off_or_goes_on_is_none(raw in json(), end in any::<prop::sample::Index>()) {
             if raw.starts_with('{') {
                 let end = end.index(raw.len());
-                prop_assert!(!raw.is_char_boundary(end) || members(&raw[..end], unquote, |_| None).is_none());
+                prop_assert!(!raw.is_char_boundary(end) || members(&raw[..end], unquote).is_none());
                 let longer = format!("{raw}1");
-                prop_assert!(members(&longer, unquote, |_| None).is_none());
+                prop_assert!(members(&longer, unquote).is_none());
             }
         }
     }

@@ -23,14 +23,13 @@ pub(super) struct RequestMeta {
 }
 
 impl RequestMeta {
-    /// Returns the members of `params`. All that is checked is read from them, and from those of their `_meta`. `known`:
-    /// [`Members::parse_knowing`].
+    /// Returns the members of `params`. All that is checked is read from them, and from those of their `_meta`.
     ///
     /// # Errors
     /// -32602 where they are missing, or have a member twice.
-    pub(super) fn params(request: &Message, known: impl Fn(&str) -> Option<usize>) -> Result<Members<'_>, Refused> {
+    pub(super) fn params(request: &Message) -> Result<Members<'_>, Refused> {
         let params = request.params().ok_or_else(|| missing(PROTOCOL_VERSION, "a string"))?;
-        Members::parse_knowing(params, known).map_err(Refused::malformed)
+        Members::parse(params).map_err(Refused::malformed)
     }
 
     /// Returns the members of `_meta`.
@@ -91,7 +90,7 @@ mod tests {
     fn read(meta: &str) -> Result<RequestMeta, String> {
         let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{meta}}}}}"#);
         let request = Message::parse(text.into()).expect("a request");
-        RequestMeta::params(&request, |_| None)
+        RequestMeta::params(&request)
             .and_then(|params| RequestMeta::read(&RequestMeta::members(&params)?, None))
             .map_err(|refused| String::from_utf8(refused.to_response("1").to_vec()).expect("text"))
     }

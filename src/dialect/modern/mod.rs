@@ -256,7 +256,7 @@ impl Modern {
         onward: Option<HeaderMap>,
     ) -> Result<Box<ClientRequest>, Refused> {
         let Sender { upstream, principal, accounts, last } = sender;
-        let params = RequestMeta::params(&message, remembered::length)?;
+        let params = RequestMeta::params(&message)?;
         let mirrors = match came {
             Came::Http(headers) => Some(Mirrors::of(headers)),
             Came::Channel => None,

@@ -3,11 +3,7 @@
 use std::cell::RefCell;
 
 use super::meta::RequestMeta;
-
-/// How many are remembered by each thread.
-const MOST: usize = 8;
-/// The longest that are remembered, in bytes.
-const LONGEST: usize = 1024;
+use crate::wire::last_metas::{self, LONGEST, MOST};
 
 thread_local! {
     static LAST: RefCell<Remembered> = const { RefCell::new(Remembered { metas: Vec::new(), next: 0 }) };
@@ -25,19 +21,13 @@ pub(super) fn recall(raw: &str) -> Option<RequestMeta> {
     LAST.with_borrow(|last| last.metas.iter().find(|(other, _)| **other == *raw).map(|(_, meta)| meta.clone()))
 }
 
-/// Returns the length of the raw `_meta` that a text begins with, if that was found to be valid lately.
-pub(super) fn length(text: &str) -> Option<usize> {
-    LAST.with_borrow(|last| {
-        last.metas.iter().map(|(raw, _)| raw).find(|raw| text.starts_with(&***raw)).map(|raw| raw.len())
-    })
-}
-
 /// Remembers what was read in a raw `_meta`, which is valid.
 pub(super) fn remember(raw: &str, meta: &RequestMeta) {
     // What a legacy server gets of it, such as a progress token, is another with each request.
     if raw.len() > LONGEST || meta.for_legacy.is_some() {
         return;
     }
+    last_metas::remember(raw);
     LAST.with_borrow_mut(|last| {
         let remembered = (raw.into(), meta.clone());
         match last.metas.get_mut(last.next) {

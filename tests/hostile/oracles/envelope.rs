@@ -1,4 +1,4 @@
-//! `wire/message.rs` and `wire/depth.rs`: what is a message, and which members it has.
+//! `wire/message.rs`, `wire/envelope.rs` and `wire/depth.rs`: what is a message, and which members it has.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,9 @@ use bytes::Bytes;
 use taskgate::wire::{
     Kind, Malformed, Message, Method, RpcError,
     depth::{MAX_DEPTH, nests_too_deep},
+    last_metas,
     message::Outcome,
+    object::Members,
     received::{Received, receive},
 };
 
@@ -53,8 +55,21 @@ pub fn check(input: &[u8]) {
         Ok(message) => {
             assert_eq!(message.bytes(), &bytes, "a message is not the bytes that came");
             meaning::check(&message);
+            come_again(&message);
         }
         Err(malformed) => refusal(malformed),
+    }
+}
+
+/// Checks that a message is the same where its `_meta` has come before and is stepped over.
+fn come_again(message: &Message) {
+    let params = message.params().and_then(|params| Members::parse(params).ok());
+    if let Some(meta) = params.as_ref().and_then(|params| params.get("_meta")).filter(|meta| meta.starts_with('{')) {
+        last_metas::remember(meta);
+        let again = Message::parse(message.bytes().clone());
+        assert_eq!(again.map(|again| format!("{again:?}")), Ok(format!("{message:?}")));
+        let members = message.params().map(|params| format!("{:?}", Members::parse(params)));
+        assert_eq!(members, params.map(|params| format!("{:?}", Ok::<_, String>(params))));
     }
 }
 
