@@ -105,7 +105,7 @@ impl Client {
     /// Makes another connection of the same session, as if `sent` requests had been sent on it.
     pub async fn join(&self, address: SocketAddr, sent: u64) -> Result<Self> {
         let mut client = Self::connect(address).await?;
-        client.headers.clone_from(&self.headers);
+        client.headers = self.headers.iter().map(|(name, value)| (name.clone(), unshared(value))).collect();
         client.sent = sent;
         Ok(client)
     }
@@ -260,6 +260,11 @@ impl Client {
         request.headers_mut().clone_from(&self.headers);
         request
     }
+}
+
+/// Returns a copy of a header for one connection. All processors would count the uses of one that connections share.
+pub fn unshared(header: &HeaderValue) -> HeaderValue {
+    HeaderValue::from_bytes(header.as_bytes()).unwrap_or_else(|_| header.clone())
 }
 
 /// Drives a connection until an answer is there.

@@ -11,7 +11,11 @@ use futures_util::future::try_join_all;
 use hyper::header::HeaderValue;
 use tokio::task::JoinSet;
 
-use crate::{Result, client::Client, process::Server};
+use crate::{
+    Result,
+    client::{Client, unshared},
+    process::Server,
+};
 
 /// The params of a call that has a small result at once.
 const TEXT: &str = r#"{"name":"text","arguments":{"bytes":64}}"#;
@@ -42,6 +46,14 @@ impl Work {
     /// Returns whether each answer stands for one tool call upstream.
     pub fn calls_upstream(&self) -> bool {
         !matches!(self, Self::Get(_))
+    }
+
+    /// Returns the same for one connection.
+    fn unshared(&self) -> Self {
+        match self {
+            Self::Get(tasks) => Self::Get(tasks.iter().map(unshared).collect()),
+            _ => self.clone(),
+        }
     }
 }
 
@@ -97,7 +109,7 @@ impl Load {
         let end = Instant::now() + duration;
         let mut lanes = JoinSet::new();
         for (mut client, lane) in self.clients.drain(..).zip(0..) {
-            let work = self.work.clone();
+            let work = if client.is_modern() { self.work.unshared() } else { self.work.clone() };
             lanes.spawn(async move { drive(&mut client, lane, &work, end).await.map(|times| (client, times)) });
         }
         let mut times = Vec::new();
