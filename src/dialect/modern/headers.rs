@@ -46,10 +46,14 @@ impl<'a> Mirrors<'a> {
         let mut mirrors = Self { headers, version: None, method: None, name: None };
         // Usually no header is there twice.
         if headers.len() == headers.keys_len() {
-            let found =
-                [(PROTOCOL_VERSION, &mut mirrors.version), (METHOD, &mut mirrors.method), (NAME, &mut mirrors.name)];
-            for (name, place) in found {
-                *place = headers.iter().find(|(header, _)| **header == name).map(|(_, value)| value);
+            for (name, value) in headers {
+                let place = match name {
+                    name if *name == PROTOCOL_VERSION => &mut mirrors.version,
+                    name if *name == METHOD => &mut mirrors.method,
+                    name if *name == NAME => &mut mirrors.name,
+                    _ => continue,
+                };
+                *place = Some(value);
             }
         }
         mirrors
