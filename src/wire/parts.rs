@@ -1,6 +1,6 @@
 //! A document in parts, so that what is large in it is not copied.
 
-use std::ops::Range;
+use std::{fmt, ops::Range};
 
 use bytes::{Bytes, BytesMut};
 
@@ -16,23 +16,30 @@ pub struct Parts {
 
 impl Parts {
     /// Starts a document with these texts, which so many bytes follow.
-    pub(super) fn beginning(front: &[&str], follow: usize) -> Self {
+    #[must_use]
+    pub fn beginning(front: &[&str], follow: usize) -> Self {
         let size = front.iter().map(|text| text.len()).sum::<usize>() + follow;
         // Exact for small ones, because the document may be kept.
         let mut parts = Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
-        for text in front {
-            parts.push(text.as_bytes());
-        }
+        parts.push_all(front);
         parts
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.tail.extend_from_slice(bytes);
+    /// Appends a text.
+    pub fn push(&mut self, text: &str) {
+        self.tail.extend_from_slice(text.as_bytes());
+    }
+
+    /// Appends texts.
+    pub fn push_all(&mut self, texts: &[&str]) {
+        for text in texts {
+            self.push(text);
+        }
     }
 
     pub(super) fn push_slice(&mut self, source: &Bytes, range: Range<usize>) {
         if range.len() < SHARE_FROM {
-            self.push(&source[range]);
+            self.tail.extend_from_slice(&source[range]);
         } else {
             self.flush();
             self.done.push(source.slice(range));
@@ -63,6 +70,13 @@ impl Parts {
             1 => self.done.swap_remove(0),
             _ => self.done.concat().into(),
         }
+    }
+}
+
+impl fmt::Write for Parts {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text);
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Edits, Parts, message::Outcome, object::quote, splice::with_member};
+use super::{Edits, Parts, message::Outcome, object::quote, splice::append_with_member};
 
 /// Writes the response `{"jsonrpc":"2.0","id":…,"result":…}` from raw parts.
 #[must_use]
@@ -26,7 +26,10 @@ pub fn edited_response(id: &str, outcome: Outcome, edits: Edits<'_>) -> Parts {
 /// more raw member, which it must not have.
 #[must_use]
 pub fn result_with_member(id: &str, source: &Bytes, result: &str, member: &str) -> Parts {
-    with_member(source, result, member, &front(id, Outcome::Result), "}")
+    let mut response = Parts::beginning(&front(id, Outcome::Result), source.len() + member.len() + ",}".len());
+    append_with_member(&mut response, source, result, member);
+    response.push("}");
+    response
 }
 
 fn front(id: &str, outcome: Outcome) -> [&str; 3] {

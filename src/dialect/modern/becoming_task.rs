@@ -15,7 +15,7 @@ use crate::{
     dialect::tools::{NotAdopted, RETRY},
     limit::Rated,
     task::{Adoption, AskedTtl, CallSession, NewTask, Trying},
-    wire::{Message, response::result_response},
+    wire::Message,
 };
 
 impl Run {
@@ -51,8 +51,8 @@ impl Run {
         let Becoming { next, .. } = self.becoming.take()?;
         match tried {
             Ok(Became { adopted, words: None }) => {
-                let result = tasks::created(&adopted.task, &adopted.outlook);
-                self.to.respond(StatusCode::OK, result_response(self.request.id(), &result).into());
+                let response = tasks::created(self.request.id(), &adopted.task, &adopted.outlook);
+                self.to.respond(StatusCode::OK, response);
                 Some(Over::Adopted(Box::new(adopted)))
             }
             Ok(Became { adopted, words: Some(words) }) => {

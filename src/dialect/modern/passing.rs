@@ -197,8 +197,9 @@ fn typed(response: &Message, request: &ClientRequest, generation: Generation) ->
     let result = if may_have(raw, [&TYPE]) { Some(Members::parse(raw)?) } else { None };
     let Some(result) = result.filter(|result| result.get("resultType").is_some()) else {
         // A client has to read it so ("Result").
-        let completed = translate::completed(response.bytes(), raw, "", "");
-        return Message::parse(completed.into_bytes()).map(Some).map_err(|why| why.to_string());
+        let mut edits = Edits::of(response.bytes());
+        edits.add(raw, translate::COMPLETE);
+        return Message::parse(edits.apply().into_bytes()).map(Some).map_err(|why| why.to_string());
     };
     let may_ask = may_be_asked_about(request.method);
     let is_call = request.method == Method::ToolsCall;

@@ -155,7 +155,7 @@ impl Modern {
         let created = created.map_err(|why| RpcError::internal(why.to_string()))?;
         // Where the runner has ended, the task was cancelled meanwhile.
         let _ = created.start.send(());
-        Ok(request.result(&tasks::created(&created.task, &created.outlook)))
+        Ok(tasks::created(request.id(), &created.task, &created.outlook).into())
     }
 }
 

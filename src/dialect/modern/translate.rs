@@ -14,7 +14,7 @@ use crate::{
         object::{Members, Needle, may_have, object, quote},
         params::unambiguous,
         response::{edited_response, result_with_member},
-        splice::with_member,
+        splice::append_with_member,
         tools::listed,
     },
 };
@@ -23,7 +23,7 @@ use crate::{
 const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 
 /// Says that a result is complete.
-const COMPLETE: &str = r#""resultType":"complete""#;
+pub(super) const COMPLETE: &str = r#""resultType":"complete""#;
 static RESULT_TYPE: Needle = Needle::new("resultType");
 
 /// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`
@@ -164,19 +164,21 @@ fn result(
     Ok(edited_response(id, Outcome::Result, edits))
 }
 
-/// Returns `source` between the texts of `front` and `back`, with the raw result in it saying that it is complete, unless
-/// it has a type that the end of a call may have. One that cannot be read is left as it is.
-pub(super) fn completed(source: &Bytes, raw: &str, front: &str, back: &str) -> Parts {
-    if !may_have(raw, [&RESULT_TYPE]) {
-        return with_member(source, raw, COMPLETE, &[front], back);
+/// Appends a raw result that was kept to a document. It says that it is complete, unless it has a type that the end of a
+/// call may have. One that cannot be read is left as it is.
+pub(super) fn append_completed(document: &mut Parts, kept: &Bytes) {
+    let mut edits = Edits::of(kept);
+    if let Ok(raw) = std::str::from_utf8(kept) {
+        if !may_have(raw, [&RESULT_TYPE]) {
+            return append_with_member(document, kept, raw, COMPLETE);
+        }
+        if let Ok(result) = Members::parse(raw)
+            && !may_end_call(&result)
+        {
+            edits.set(&result, "resultType", r#""complete""#);
+        }
     }
-    let mut edits = Edits::of(source);
-    if let Ok(result) = Members::parse(raw)
-        && !may_end_call(&result)
-    {
-        edits.set(&result, "resultType", r#""complete""#);
-    }
-    edits.apply_between(&[front], back)
+    edits.append_to(document);
 }
 
 /// Returns whether a result that was kept has a type that the end of a call may have. Where it has another, its server
@@ -293,8 +295,9 @@ mod tests {
     fn a_kept_result_has_a_type_that_the_end_of_a_call_may_have() {
         let complete = |raw: &str| {
             let source = Bytes::copy_from_slice(raw.as_bytes());
-            let completed = completed(&source, std::str::from_utf8(&source).expect("text"), "", "");
-            String::from_utf8(completed.into_bytes().to_vec()).expect("text")
+            let mut document = Parts::default();
+            append_completed(&mut document, &source);
+            String::from_utf8(document.into_bytes().to_vec()).expect("text")
         };
         for meant_otherwise in [r#""task""#, r#""input_required""#, r#""\u0074ask""#, r#""""#, "5", "null"] {
             let kept = format!(r#"{{"content":[],"resultType":{meant_otherwise}}}"#);

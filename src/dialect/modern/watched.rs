@@ -86,7 +86,7 @@ impl Modern {
         let told = self.engine.tell(&request.caller.owner, task).await?;
         let notification = match self.detailed(request, told.clone(), &[&front]).await {
             // A client that waits for the end would wait for ever.
-            Err(Missing::Damaged) => damaged(&told, front),
+            Err(Missing::Damaged) => damaged(&told, &front),
             notification => notification?,
         };
         Ok(News { notification, is_end: told.task.state.is_terminal() })
