@@ -27,22 +27,30 @@ pub fn nests_too_deep(bytes: &[u8]) -> bool {
                 tail
             }
             // Nothing nests in what has no end.
-            b'"' => after_string(tail).unwrap_or_default(),
+            b'"' => step_over_string(tail).map_or(&[], |string| string.after),
             _ => tail,
         };
     }
     false
 }
 
-/// Returns what follows the closing quote of a string whose opening quote has been read; `None` if it has no end.
-pub(super) fn after_string(mut rest: &[u8]) -> Option<&[u8]> {
+/// A string in JSON that has been stepped over.
+pub(super) struct Stepped<'a> {
+    /// What follows its closing quote.
+    pub after: &'a [u8],
+    /// Whether it has an escape.
+    pub is_escaped: bool,
+}
+
+/// Steps over a string whose opening quote has been read; `None` if it has no end.
+pub(super) fn step_over_string(mut rest: &[u8]) -> Option<Stepped<'_>> {
+    let mut is_escaped = false;
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
-        let skip = if rest[at] == b'"' { 1 } else { 2 };
-        let end = (at + skip).min(rest.len());
         if rest[at] == b'"' {
-            return Some(&rest[end..]);
+            return Some(Stepped { after: &rest[at + 1..], is_escaped });
         }
-        rest = &rest[end..];
+        is_escaped = true;
+        rest = rest.get(at + 2..)?;
     }
     None
 }

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::{depth::after_string, last_metas};
+use super::{
+    depth::{Stepped, step_over_string},
+    last_metas,
+};
 
 /// Returns the members of a raw object, each key as `read` reads it with its raw value, in their order; `None` if it is
 /// no object, or has a key that cannot be read.
@@ -15,7 +18,7 @@ pub(super) fn members<'a>(
     walk.step_over(b'{')?;
     if walk.peek()? != b'}' {
         loop {
-            let key = read(walk.value()?)?;
+            let key = walk.key(&read)?;
             walk.step_over(b':')?;
             let value = walk.value_of(&key)?;
             members.push((key, value));
@@ -47,6 +50,19 @@ impl<'a> Walk<'a> {
         (self.peek()? == expected).then(|| self.at += 1)
     }
 
+    /// Steps over a key, and reads it.
+    fn key(&mut self, read: impl Fn(&'a str) -> Option<Cow<'a, str>>) -> Option<Cow<'a, str>> {
+        self.step_over(b'"')?;
+        let start = self.at;
+        let Stepped { after, is_escaped } = step_over_string(self.text.as_bytes().get(start..)?)?;
+        self.at = self.text.len() - after.len();
+        if is_escaped {
+            return read(self.text.get(start - 1..self.at)?);
+        }
+        // Without escapes it is what stands between the quotes.
+        self.text.get(start..self.at - 1).map(Cow::from)
+    }
+
     /// Steps over the value of a member, and returns it raw: at once over a `_meta` that one of the last requests had too.
     fn value_of(&mut self, key: &str) -> Option<&'a str> {
         if key == "_meta" && self.peek()? == b'{' {
@@ -65,7 +81,7 @@ impl<'a> Walk<'a> {
         let start = self.at;
         let rest = &self.text.as_bytes()[start..];
         let after = match first {
-            b'"' => after_string(&rest[1..])?,
+            b'"' => step_over_string(&rest[1..])?.after,
             b'{' | b'[' => after_brackets(rest)?,
             // A number or a literal has no end of its own.
             _ => &rest[rest.iter().position(|byte| ends_scalar(*byte)).unwrap_or(rest.len())..],
@@ -82,7 +98,7 @@ fn after_brackets(mut rest: &[u8]) -> Option<&[u8]> {
         let (&byte, tail) = rest.split_first()?;
         rest = tail;
         match byte {
-            b'"' => rest = after_string(tail)?,
+            b'"' => rest = step_over_string(tail)?.after,
             b'{' | b'[' => depth += 1,
             b'}' | b']' if depth == 1 => return Some(tail),
             b'}' | b']' => depth -= 1,
