@@ -9,7 +9,7 @@ use hyper::{
     HeaderMap, Request, Response, StatusCode, Uri,
     body::Incoming,
     client::conn::http1::{self, Connection, SendRequest},
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use memchr::memmem;
@@ -62,6 +62,8 @@ impl Client {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut headers = HeaderMap::new();
         headers.insert(HOST, HeaderValue::from_str(&address.to_string())?);
+        // Clients send it ("SHOULD", RFC 9110, section 10.1.5), most of them with more.
+        headers.insert(USER_AGENT, HeaderValue::from_static("bench/1.0"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         Ok(Self { sender, connection, headers, modern: None, sent: 0 })
