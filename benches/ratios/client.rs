@@ -72,7 +72,7 @@ impl Client {
     /// Makes a connection whose requests have the token that the server wants, if it wants one.
     pub async fn of(server: &Server) -> Result<Self> {
         let mut client = Self::connect(server.address).await?;
-        client.headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
+        client.headers.extend(server.authorization.as_ref().map(|value| (AUTHORIZATION, unshared(value))));
         Ok(client)
     }
 
@@ -107,7 +107,12 @@ impl Client {
     /// Makes another connection of the same session, as if `sent` requests had been sent on it.
     pub async fn join(&self, address: SocketAddr, sent: u64) -> Result<Self> {
         let mut client = Self::connect(address).await?;
-        client.headers = self.headers.iter().map(|(name, value)| (name.clone(), unshared(value))).collect();
+        client.headers.clone_from(&self.headers);
+        for name in [SESSION, AUTHORIZATION] {
+            if let Some(value) = self.headers.get(&name) {
+                client.headers.insert(name, unshared(value));
+            }
+        }
         client.sent = sent;
         Ok(client)
     }
