@@ -64,6 +64,7 @@ mod tests {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
         assert!(!nests_too_deep(nested(MAX_DEPTH).as_bytes()));
         assert!(nests_too_deep(nested(MAX_DEPTH + 1).as_bytes()));
+        assert!(nests_too_deep(nested(4 * usize::from(u8::MAX) + 3).as_bytes()));
         assert!(!nests_too_deep(format!("\"{}\"", "[\\\"".repeat(500)).as_bytes()));
     }
 }

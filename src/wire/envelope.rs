@@ -41,7 +41,7 @@ impl<'a> Envelope<'a> {
     }
 
     /// Reads an envelope as most are: its keys have no escapes, its version is 2.0, and nothing nests deeper than
-    /// [`MAX_DEPTH`].
+    /// [`MAX_DEPTH`], but for a `_meta` that has come before.
     fn scan(text: &'a str) -> Option<Self> {
         let mut envelope = Self::default();
         let mut scan = Scan { text: text.as_bytes(), at: 0 };
@@ -67,6 +67,9 @@ impl<'a> Envelope<'a> {
     }
 }
 
+/// How deep the members of an object in the message may nest: `_meta` stands there, in `params`.
+const BESIDE_META: usize = MAX_DEPTH - 2;
+
 /// Steps over text for as long as it is JSON. Each step is `None` where it is none, or nests too deep.
 struct Scan<'a> {
     text: &'a [u8],
@@ -88,7 +91,7 @@ impl Scan<'_> {
         (self.next()? == expected).then(|| self.at += 1)
     }
 
-    /// Steps over a value, which may nest so deep.
+    /// Steps over a value, which may nest `depth` deep.
     fn value(&mut self, depth: usize) -> Option<Range<usize>> {
         let first = self.next()?;
         let start = self.at;
@@ -128,7 +131,8 @@ impl Scan<'_> {
 
     /// Steps over the value of a member: at once over a `_meta` that one of the last requests had too.
     fn value_of(&mut self, key: &Range<usize>, depth: usize) -> Option<Range<usize>> {
-        if self.next()? == b'{'
+        if depth == BESIDE_META
+            && self.next()? == b'{'
             && self.text[key.clone()] == *b"\"_meta\""
             && let Some(length) = last_metas::length(&self.text[self.at..])
         {
@@ -294,9 +298,10 @@ mod tests {
         ];
         let value = prop_oneof![9 => json.prop_map(str::to_owned), 1 => value];
         let key =
-            prop::sample::select(vec!["jsonrpc", "id", "method", "params", "result", "error", "other", "\\u0069d"]);
-        let member =
-            (key, value, "[ \n]{0,1}").prop_map(|(key, value, gap)| format!("{gap}\"{key}\"{gap}:{gap}{value}{gap}"));
+            prop::sample::select(vec!["id", "method", "params", "result", "error", "other", "jsonrpc", "\\u0069d"]);
+        let version = Just(("jsonrpc", "\"2.0\"".to_owned()));
+        let member = (prop_oneof![1 => version, 5 => (key, value)], "[ \n]{0,1}")
+            .prop_map(|((key, value), gap)| format!("{gap}\"{key}\"{gap}:{gap}{value}{gap}"));
         prop::collection::vec(member, 0..5).prop_map(|members| format!("{{{}}}", members.join(",")))
     }
 
@@ -347,18 +352,48 @@ mod tests {
         ] {
             assert!(agrees(usual).is_ok_and(|scanned| scanned), "{usual}");
         }
-        for other in [
-            r#"{"i\u0064":1}"#,
+        for unusual in [r#"{"i\u0064":1}"#, r#"{"jsonrpc":"2\u002e0"}"#, &nested(MAX_DEPTH)] {
+            assert!(agrees(unusual).is_ok_and(|scanned| !scanned), "{unusual}");
+            assert!(Envelope::read(unusual).is_ok(), "{unusual}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_json_and_what_is_there_twice_is_neither_scanned_nor_parsed() {
+        let values = [
+            "+1 01 - 1. .5 1e 1e+ 0x1 [1,] [,1] [1} {\"a\":1,} {\"a\":} {1:2} {\"a\":1] \"\\u12\" \"\\uZZZZ\" \"\\x\" nul True",
+            "\"\u{1}\" \"a [1 {",
+        ];
+        let spaced = ["[1 2]", "{\"a\":1 \"b\":2}", "{\"a\" 1}", "\u{c}1", "\u{a0}1", "1 2", ""];
+        for value in values.iter().flat_map(|values| values.split(' ')).chain(spaced) {
+            let text = format!(r#"{{"params":{{"a":{value}}}}}"#);
+            assert!(Envelope::scan(&text).is_none() && Envelope::read(&text).is_err(), "{text}");
+        }
+        for text in [
+            r#"{"jsonrpc":"2.0","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":2.0}"#,
             r#"{"id":1,"id":1}"#,
+            r#"{"id":1,"i\u0064":1}"#,
             "[]",
             "{} {}",
-            r#"{"a":1,}"#,
-            r#"{"jsonrpc":2.0}"#,
-            &nested(MAX_DEPTH),
+            "",
         ] {
-            assert!(agrees(other).is_ok_and(|scanned| !scanned), "{other}");
+            assert!(Envelope::scan(text).is_none() && Envelope::read(text).is_err(), "{text}");
         }
-        assert_eq!(Envelope::read(r#"{"i\u0064":1}"#).expect("JSON").id, Some("1"));
-        assert!(Envelope::read(&nested(MAX_DEPTH)).expect("JSON").id.is_some());
+    }
+
+    #[test]
+    fn a_meta_that_has_come_before_is_not_looked_through_again_in_params() {
+        // What is no JSON shows where the scan has looked.
+        last_metas::remember(r#"{"stepped" over}"#);
+        for (text, is_stepped_over) in [
+            (r#"{"params":{"_meta":{"stepped" over}}}"#, true),
+            (r#"{"params":{"_meta":{"stepped" into}}}"#, false),
+            (r#"{"params":{"a":{"stepped" over}}}"#, false),
+            (r#"{"params":{"a":{"_meta":{"stepped" over}}}}"#, false),
+            (r#"{"_meta":{"stepped" over}}"#, false),
+        ] {
+            assert_eq!(Envelope::scan(text).is_some(), is_stepped_over, "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, collections::HashSet, sync::OnceLock};
 
-use memchr::{memchr2, memmem::Finder};
+use memchr::{memchr, memmem::Finder};
 use serde::Deserialize;
 
 use super::{span::span, walk};
@@ -145,9 +145,9 @@ pub fn may_have<const N: usize>(raw: &str, keys: [&Needle; N]) -> bool {
 /// Returns the text of a raw value, which has been read as JSON before; `None` if it is no string.
 #[must_use]
 pub fn unquote(raw: &str) -> Option<Cow<'_, str>> {
-    // Most have no escape, and are what stands between the quotes. What is JSON has no control character there.
+    // Most have no escape, and are what stands between the quotes.
     let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    if let Some(plain) = plain.filter(|plain| memchr2(b'"', b'\\', plain.as_bytes()).is_none()) {
+    if let Some(plain) = plain.filter(|plain| memchr(b'\\', plain.as_bytes()).is_none()) {
         return Some(plain.into());
     }
     let Text(text) = serde_json::from_str(raw).ok()?;

@@ -15,11 +15,11 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Starts a document with these texts, which so many bytes follow.
+    /// Starts a document with these texts, which about so many bytes follow.
     #[must_use]
     pub fn beginning(front: &[&str], follow: usize) -> Self {
         let size = front.iter().map(|text| text.len()).sum::<usize>() + follow;
-        // Exact for small ones, because the document may be kept.
+        // No more than that for small ones, because the document may be kept.
         let mut parts = Self { done: Vec::new(), tail: BytesMut::with_capacity(size.min(SHARE_FROM)) };
         parts.push_all(front);
         parts

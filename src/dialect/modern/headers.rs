@@ -47,13 +47,13 @@ impl<'a> Mirrors<'a> {
         // Usually no header is there twice.
         if headers.len() == headers.keys_len() {
             for (name, value) in headers {
-                let place = match name {
-                    name if *name == PROTOCOL_VERSION => &mut mirrors.version,
-                    name if *name == METHOD => &mut mirrors.method,
-                    name if *name == NAME => &mut mirrors.name,
-                    _ => continue,
-                };
-                *place = Some(value);
+                if *name == PROTOCOL_VERSION {
+                    mirrors.version = Some(value);
+                } else if *name == METHOD {
+                    mirrors.method = Some(value);
+                } else if *name == NAME {
+                    mirrors.name = Some(value);
+                }
             }
         }
         mirrors

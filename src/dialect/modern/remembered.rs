@@ -27,6 +27,7 @@ pub(super) fn remember(raw: &str, meta: &RequestMeta) {
     if raw.len() > LONGEST || meta.for_legacy.is_some() {
         return;
     }
+    // It keeps the text too, since what reads messages knows nothing of what it means.
     last_metas::remember(raw);
     LAST.with_borrow_mut(|last| {
         let remembered = (raw.into(), meta.clone());

@@ -204,8 +204,7 @@ fn complete() -> String {
     format!(r#"{{"resultType":"complete",{OWN_META}}}"#)
 }
 
-/// Writes the members of a task. What has a buffer of its own to be written in does without `format!`, which takes as
-/// long again: this is most of what a poll costs.
+/// Writes the members of a task. Ids and numbers are written without `format!`, which takes longer.
 fn write_task(out: &mut Parts, task: &Task, outlook: &Outlook, status: &str) {
     let id = task.id.as_hyphenated();
     out.push_all(&[r#""taskId":""#, id.encode_lower(&mut Uuid::encode_buffer()), r#"","status":""#, status, "\","]);
