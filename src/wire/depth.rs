@@ -62,9 +62,14 @@ mod tests {
     #[test]
     fn depth_counts_brackets_outside_of_strings_only() {
         let nested = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
+        let objects = |n: usize| format!("{}1{}", "{\"a\":".repeat(n), "}".repeat(n));
         assert!(!nests_too_deep(nested(MAX_DEPTH).as_bytes()));
         assert!(nests_too_deep(nested(MAX_DEPTH + 1).as_bytes()));
-        assert!(nests_too_deep(nested(4 * usize::from(u8::MAX) + 3).as_bytes()));
+        assert!(!nests_too_deep(objects(MAX_DEPTH).as_bytes()));
+        assert!(nests_too_deep(objects(MAX_DEPTH + 1).as_bytes()));
+        // Counts of bytes of chunks that are too long would begin again at 0.
+        assert!(nests_too_deep(nested(1024).as_bytes()));
+        assert!(nests_too_deep(format!("{:500}{}", "", nested(MAX_DEPTH + 1)).as_bytes()));
         assert!(!nests_too_deep(format!("\"{}\"", "[\\\"".repeat(500)).as_bytes()));
     }
 }

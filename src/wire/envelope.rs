@@ -67,7 +67,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// How deep the members of an object in the message may nest: `_meta` stands there, in `params`.
+/// How deep the values in an object of the message may nest: there stands the `_meta` of `params`.
 const BESIDE_META: usize = MAX_DEPTH - 2;
 
 /// Steps over text for as long as it is JSON. Each step is `None` where it is none, or nests too deep.
@@ -252,35 +252,11 @@ mod tests {
 
     /// What can stand next to each other in JSON, or breaks it.
     fn piece() -> impl Strategy<Value = String> {
+        let pieces = "true false null nul \\u00e9 \\ud800 \\n \\x \u{1} \u{7f} é \u{2028} 1.5e+7 -0 01 - 1. jsonrpc \"2.0\" \
+            \"id\" \"method\": \"params\" \"i\\u0064\" \"_meta\":{\"a\":\"b\"}";
         prop_oneof![
             "[ \n\t\r{}\\[\\]\":,\\\\0-9eE.+-]{1,3}",
-            prop::sample::select(vec![
-                "true",
-                "false",
-                "null",
-                "nul",
-                "\\u00e9",
-                "\\ud800",
-                "\\n",
-                "\\x",
-                "\u{1}",
-                "\u{7f}",
-                "é",
-                "\u{2028}",
-                "1.5e+7",
-                "-0",
-                "01",
-                "-",
-                "1.",
-                "\"_meta\":{\"a\":\"b\"}",
-                "jsonrpc",
-                "\"2.0\"",
-                "\"id\"",
-                "\"method\":",
-                "\"params\"",
-                "\"i\\u0064\"",
-            ])
-            .prop_map(str::to_owned),
+            prop::sample::select(pieces.split(' ').collect::<Vec<_>>()).prop_map(str::to_owned),
             any::<String>(),
         ]
     }
@@ -343,16 +319,21 @@ mod tests {
 
     #[test]
     fn usual_messages_are_scanned_and_others_are_parsed() {
-        let nested = |depth: usize| format!(r#"{{"id":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        let nested = |depth: usize, [open, close]: [&str; 2]| {
+            format!(r#"{{"id":{}1{}}}"#, open.repeat(depth), close.repeat(depth))
+        };
+        let [arrays, objects] = [["[", "]"], ["{\"a\":", "}"]];
         for usual in [
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"n":[1,-2.5e3,true]}}}"#,
             "\n{ \"result\" : { \"content\" : [ ] , \"a\" : \"\\u00e9\\n\" } , \"other\" : null , \"other\" : false } ",
             "{}",
-            &nested(MAX_DEPTH - 1),
+            &nested(MAX_DEPTH - 1, arrays),
+            &nested(MAX_DEPTH - 1, objects),
         ] {
             assert!(agrees(usual).is_ok_and(|scanned| scanned), "{usual}");
         }
-        for unusual in [r#"{"i\u0064":1}"#, r#"{"jsonrpc":"2\u002e0"}"#, &nested(MAX_DEPTH)] {
+        let [arrays, objects] = [arrays, objects].map(|brackets| nested(MAX_DEPTH, brackets));
+        for unusual in [r#"{"i\u0064":1}"#, r#"{"jsonrpc":"2\u002e0"}"#, &arrays, &objects] {
             assert!(agrees(unusual).is_ok_and(|scanned| !scanned), "{unusual}");
             assert!(Envelope::read(unusual).is_ok(), "{unusual}");
         }
@@ -361,10 +342,10 @@ mod tests {
     #[test]
     fn what_is_no_json_and_what_is_there_twice_is_neither_scanned_nor_parsed() {
         let values = [
-            "+1 01 - 1. .5 1e 1e+ 0x1 [1,] [,1] [1} {\"a\":1,} {\"a\":} {1:2} {\"a\":1] \"\\u12\" \"\\uZZZZ\" \"\\x\" nul True",
+            "+1 01 - 1. .5 1e 1e+ 0x1 [1,] [,1] [1} {\"a\":1,} {\"a\":} {1:2} {\"a\":1] \"\\u123\" \"\\uZZZZ\" \"\\x\" nul True",
             "\"\u{1}\" \"a [1 {",
         ];
-        let spaced = ["[1 2]", "{\"a\":1 \"b\":2}", "{\"a\" 1}", "\u{c}1", "\u{a0}1", "1 2", ""];
+        let spaced = ["[1 2]", "{\"a\":1 \"b\":2}", "{\"a\" 1}", "\u{b}1", "\u{c}1", "\u{a0}1", "1 2", ""];
         for value in values.iter().flat_map(|values| values.split(' ')).chain(spaced) {
             let text = format!(r#"{{"params":{{"a":{value}}}}}"#);
             assert!(Envelope::scan(&text).is_none() && Envelope::read(&text).is_err(), "{text}");
@@ -383,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meta_that_has_come_before_is_not_looked_through_again_in_params() {
+    fn a_meta_that_has_come_before_is_not_looked_through_again_where_params_have_it() {
         // What is no JSON shows where the scan has looked.
         last_metas::remember(r#"{"stepped" over}"#);
         for (text, is_stepped_over) in [
@@ -392,6 +373,8 @@ mod tests {
             (r#"{"params":{"a":{"stepped" over}}}"#, false),
             (r#"{"params":{"a":{"_meta":{"stepped" over}}}}"#, false),
             (r#"{"_meta":{"stepped" over}}"#, false),
+            // As deep as in `params`.
+            (r#"{"result":{"_meta":{"stepped" over}}}"#, true),
         ] {
             assert_eq!(Envelope::scan(text).is_some(), is_stepped_over, "{text}");
         }
