@@ -26,46 +26,49 @@ function mcpjam(...args) {
 
 const slow = (label, seconds) => ['--tool-name', 'slow_compute', '--tool-args', JSON.stringify({ seconds, label })];
 
-// What has to be looked at in each generation: a check that does not apply is skipped.
+// What has to be looked at: a check that does not apply is skipped.
 const IN_BOTH = ['wire-resolvable', 'result-type-discipline', 'ttl-shape', 'inline-result', 'declaration-hygiene'];
 const OF_EXTENSION = [
   'undeclared-creation-refused',
   'status-payload-shape',
   'ttl-integer-shape',
   'invalid-task-id-rejected',
-  'mcp-name-routing',
   'undeclared-capability-rejected',
   'undeclared-capability-names-requirements',
   'cancel-ack-shape',
 ];
-const CHECKS = { legacy: IN_BOTH, extension: [...IN_BOTH, ...OF_EXTENSION] };
+const CHECKS = {
+  'sessions over HTTP': IN_BOTH,
+  stdio: [...IN_BOTH, ...OF_EXTENSION],
+  HTTP: [...IN_BOTH, ...OF_EXTENSION, 'mcp-name-routing'],
+};
 
 /** Runs every check of tasks that applies, and finds nothing wrong. */
-async function conforms(target, wire, label) {
-  const { code, said } = await mcpjam('tasks', 'conformance', ...target, ...slow(label, 2));
+async function conforms(target, wire, over) {
+  const { code, said } = await mcpjam('tasks', 'conformance', ...target, ...slow(`mcpjam over ${over}`, 2));
   const failed = said.checks.filter(({ status }) => status === 'failed');
   assert.deepEqual({ code, failed }, { code: 0, failed: [] });
   const passed = said.checks.filter(({ status }) => status === 'passed');
-  const missing = CHECKS[wire].filter((check) => !passed.some(({ id }) => id === `tasks-${check}`));
+  const missing = CHECKS[over].filter((check) => !passed.some(({ id }) => id === `tasks-${check}`));
   assert.deepEqual(missing, []);
   assert.equal(passed.find(({ id }) => id === 'tasks-wire-resolvable').details.wire, wire);
 }
 
 describe('mcpjam', { skip }, () => {
   test('finds nothing wrong with the tasks of 2026-07-28', () =>
-    conforms(['--url', house.gate.url], 'extension', 'mcpjam over HTTP'));
+    conforms(['--url', house.gate.url], 'extension', 'HTTP'));
 
   test('finds nothing wrong with those of taskgate stdio', async (t) => {
     const { file, remove } = configFile(taskToolsConfig(`url = ${JSON.stringify(house.server.url)}`));
     t.after(remove);
     const args = ['stdio', '--config', file].map((arg) => `--command-args=${arg}`);
-    await conforms(['--transport', 'stdio', '--command', TASKGATE, ...args], 'extension', 'mcpjam over stdio');
+    await conforms(['--transport', 'stdio', '--command', TASKGATE, ...args], 'extension', 'stdio');
   });
 
   test('finds nothing wrong with the tasks of 2025-11-25', async (t) => {
     const gate = await startTaskgateWith(taskToolsConfig(`url = ${JSON.stringify(house.server.url)}\n  modern = false`));
     t.after(() => gate.stop());
-    await conforms(['--url', gate.url], 'legacy', 'mcpjam in a session');
+    await conforms(['--url', gate.url], 'legacy', 'sessions over HTTP');
   });
 
   test('creates a task, reads it, watches it to its end and cancels another', async () => {
