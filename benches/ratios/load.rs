@@ -48,7 +48,7 @@ impl Work {
         !matches!(self, Self::Get(_))
     }
 
-    /// Returns the same for one connection.
+    /// Returns the same with headers of its own.
     fn unshared(&self) -> Self {
         match self {
             Self::Get(tasks) => Self::Get(tasks.iter().map(unshared).collect()),
@@ -109,6 +109,7 @@ impl Load {
         let end = Instant::now() + duration;
         let mut lanes = JoinSet::new();
         for (mut client, lane) in self.clients.drain(..).zip(0..) {
+            // Other clients put no ids of tasks into headers.
             let work = if client.is_modern() { self.work.unshared() } else { self.work.clone() };
             lanes.spawn(async move { drive(&mut client, lane, &work, end).await.map(|times| (client, times)) });
         }

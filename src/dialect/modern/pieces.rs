@@ -139,7 +139,7 @@ impl PieceWriter {
 
     fn end(&self, status: Result<StatusCode, Refused>, document: Parts) {
         if let Some(shared) = &self.0 {
-            // The client leaves when it has its answer, and nobody has to hear of that.
+            // The answer is whole, so the writer no longer waits for its client to leave.
             shared.writer.take();
             shared.outbox.end(Some((status, document)));
         }
