@@ -1,18 +1,115 @@
 //! How many requests are in flight, and how many bytes are kept of them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// What some requests take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
-    pub(super) requests: usize,
-    pub(super) bytes: usize,
+    pub(super) requests: u32,
+    pub(super) bytes: u32,
+}
+
+/// What many threads count at once. It is one number, because each request would take a lock twice.
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+/// Which part of a count is over its limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Requests,
+    Bytes,
 }
 
 impl Count {
-    pub(super) fn and(self, more: Self) -> Self {
-        Self { requests: self.requests + more.requests, bytes: self.bytes + more.bytes }
+    /// Returns the count of requests that take so many bytes. More bytes than can be counted are over any limit.
+    pub(super) fn new(requests: u32, bytes: usize) -> Self {
+        Self { requests, bytes: u32::try_from(bytes).unwrap_or(u32::MAX) }
     }
 
-    pub(super) fn without(self, less: Self) -> Self {
-        Self { requests: self.requests - less.requests, bytes: self.bytes - less.bytes }
+    fn of(bits: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "each half of the bits is a part")]
+        Self { requests: (bits >> 32) as u32, bytes: bits as u32 }
+    }
+
+    fn bits(self) -> u64 {
+        u64::from(self.requests) << 32 | u64::from(self.bytes)
+    }
+
+    /// Returns the count with `more` in the place of `less`, which is a part of it.
+    fn exchange(self, less: Self, more: Self) -> Self {
+        Self {
+            requests: (self.requests - less.requests).saturating_add(more.requests),
+            bytes: (self.bytes - less.bytes).saturating_add(more.bytes),
+        }
+    }
+
+    fn within(self, most: Self) -> Result<Self, Over> {
+        if self.requests > most.requests {
+            return Err(Over::Requests);
+        }
+        if self.bytes > most.bytes { Err(Over::Bytes) } else { Ok(self) }
+    }
+}
+
+impl Counter {
+    /// Counts `more` in the place of `less`, if there is `most` then.
+    ///
+    /// # Errors
+    /// What there would be too much of.
+    pub(super) fn try_exchange(&self, less: Count, more: Count, most: Count) -> Result<(), Over> {
+        let with = |bits| Count::of(bits).exchange(less, more).within(most);
+        let counted =
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bits| with(bits).ok().map(Count::bits));
+        counted.map_or_else(|bits| with(bits).map(drop), |_| Ok(()))
+    }
+
+    /// Counts `more` in the place of `less`, both of which were within the limits.
+    pub(super) fn exchange(&self, less: Count, more: Count) {
+        self.0.fetch_add(more.bits().wrapping_sub(less.bits()), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+impl Counter {
+    pub(super) fn get(&self) -> Count {
+        Count::of(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_counter_counts_both_parts_each_by_itself_and_nothing_that_is_over_a_limit(
+            counts in prop::collection::vec((0..4_u32, prop_oneof![0..10_usize, Just(usize::MAX)]), 1..20),
+            requests in 0..20_u32,
+            bytes in 0..50_u32,
+        ) {
+            let (counter, most) = (Counter::default(), Count { requests, bytes });
+            let (mut taken, mut sum) = (Vec::new(), (0_u64, 0_u64));
+            for (requests, bytes) in counts {
+                let more = Count::new(requests, bytes);
+                let with = (sum.0 + u64::from(more.requests), sum.1 + u64::from(more.bytes));
+                let expected = if with.0 > u64::from(most.requests) {
+                    Err(Over::Requests)
+                } else if with.1 > u64::from(most.bytes) {
+                    Err(Over::Bytes)
+                } else {
+                    (taken, sum) = ([taken, vec![more]].concat(), with);
+                    Ok(())
+                };
+                prop_assert_eq!(counter.try_exchange(Count::default(), more, most), expected);
+                let counted = counter.get();
+                prop_assert_eq!((u64::from(counted.requests), u64::from(counted.bytes)), sum);
+            }
+            for count in taken {
+                counter.exchange(count, Count::default());
+            }
+            prop_assert_eq!(counter.get(), Count::default());
+        }
     }
 }

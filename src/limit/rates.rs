@@ -16,7 +16,7 @@ use hashlink::LruCache;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::count::Count;
+use super::count::Counter;
 use crate::{
     config::{Rate, Rates},
     identity::{Owner, OwnerKind},
@@ -55,7 +55,7 @@ pub struct Account {
     failed_lookups: Bucket,
     slowed: Arc<Semaphore>,
     /// What its requests in flight take that came in no session.
-    pub(super) in_flight: Mutex<Count>,
+    pub(super) in_flight: Counter,
     /// How audit lines name the owner's requests that come in no session.
     who: OnceLock<Arc<Who>>,
 }
@@ -167,7 +167,7 @@ impl Account {
             creations: bucket(rates.creations),
             failed_lookups: bucket(rates.failed_lookups),
             slowed: Arc::new(Semaphore::new(MAX_SLOWED)),
-            in_flight: Mutex::default(),
+            in_flight: Counter::default(),
             who: OnceLock::new(),
         }
     }
