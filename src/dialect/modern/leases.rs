@@ -21,8 +21,8 @@ pub(super) enum Opened {
 impl Modern {
     /// Returns a session with the server for a request. `asks`: the server may ask something in the course of it.
     pub(super) async fn lease(&self, request: &ClientRequest, asks: bool) -> Result<Lease, Refused> {
-        if let Some(opened) = request.opened() {
-            return Ok(opened);
+        if let Some(open) = request.open() {
+            return Ok(open);
         }
         let leased = request.caller.upstream.lease(request.lessee(), asks).await;
         leased.map_err(|why| self.no_session(request, why))
@@ -33,7 +33,7 @@ impl Modern {
     /// # Errors
     /// [`Refused`] where the server gives no session, so that a client can log in, for example.
     pub(super) async fn lease_until(&self, request: &ClientRequest, until: Instant) -> Result<Opened, Refused> {
-        if let Some(open) = request.opened().or_else(|| request.caller.upstream.lease_now(request.lessee())) {
+        if let Some(open) = request.open() {
             return Ok(Opened::Open(open));
         }
         let (caller, headers) = (Arc::clone(&request.caller), request.headers.clone());
@@ -68,6 +68,11 @@ impl ClientRequest {
     fn opened(&self) -> Option<Lease> {
         let opened = self.opened.as_ref().filter(|opened| !opened.pooled.session.is_lost());
         opened.map(|opened| opened.again())
+    }
+
+    /// Returns a session that is open: the one that was opened for this request, or one that calls share.
+    fn open(&self) -> Option<Lease> {
+        self.opened().or_else(|| self.caller.upstream.lease_now(self.lessee()))
     }
 
     fn lessee(&self) -> Lessee<'_> {
