@@ -45,5 +45,5 @@ pub use method::Method;
 pub use own::{HEADER, extend, headers_cost, own};
 pub use params::Params;
 pub use parts::Parts;
-pub use splice::{Edits, PutAside};
+pub use splice::Edits;
 pub use version::Version;

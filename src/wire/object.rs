@@ -1,6 +1,6 @@
 //! The members of one JSON object, as raw text and in their order.
 
-use std::{borrow::Cow, collections::HashSet, sync::OnceLock};
+use std::{borrow::Cow, collections::HashSet, ops::Range, sync::OnceLock};
 
 use memchr::{memchr, memmem::Finder};
 use serde::Deserialize;
@@ -69,6 +69,20 @@ impl<'a> Members<'a> {
         self.members.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 
+    /// Returns where the object stands in `source`, of which it is a part.
+    #[must_use]
+    pub fn span(&self, source: &[u8]) -> Range<usize> {
+        span(source, self.raw)
+    }
+
+    /// Returns where `key` stands in `source`, of which the object is a part.
+    #[must_use]
+    pub fn span_of(&self, key: &str, source: &[u8]) -> Option<MemberSpan> {
+        let (place, object) = (self.place(key)?, self.span(source).start);
+        let cut = place.cut_to(&place);
+        Some(MemberSpan { value: span(source, self.get(key)?), cut: object + cut.start..object + cut.end })
+    }
+
     /// Returns where `key` and its value stand.
     pub(super) fn place(&self, key: &str) -> Option<MemberPlace> {
         let number = self.members.iter().position(|(name, _)| name == key)?;
@@ -94,6 +108,26 @@ pub(super) struct MemberPlace {
     pub end: usize,
     /// The beginning of the next one, if there is one.
     pub next: Option<usize>,
+}
+
+impl MemberPlace {
+    /// Returns what an object loses with the members from this one to `last`: they and their commas.
+    pub(super) fn cut_to(&self, last: &Self) -> Range<usize> {
+        match (self.number, last.next) {
+            (0, Some(next)) => self.before..next,
+            (0, None) => 1..last.end,
+            _ => self.before..last.end,
+        }
+    }
+}
+
+/// Where a member of an object stands in a text, in bytes.
+#[derive(Clone, Debug)]
+pub struct MemberSpan {
+    /// Its value.
+    pub value: Range<usize>,
+    /// What the object loses with it: the member and its comma.
+    pub cut: Range<usize>,
 }
 
 /// Returns a key that is there twice. It compares few keys with each other and hashes many, because a stranger decides

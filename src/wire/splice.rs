@@ -23,7 +23,7 @@ pub struct Edits<'a> {
 type Edit<'a> = (Range<usize>, Cow<'a, str>);
 
 /// A member that an object gains or loses.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct MemberEdit<'a> {
     /// Where the object begins in the source.
     object: usize,
@@ -32,7 +32,7 @@ struct MemberEdit<'a> {
     change: MemberChange<'a>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum MemberChange<'a> {
     /// It comes, in front of those that the object has.
     Added(Cow<'a, str>),
@@ -62,20 +62,6 @@ impl<'a> Edits<'a> {
         if let Some(place) = members.place(key) {
             self.change(members.raw(), MemberChange::Removed(place));
         }
-    }
-
-    /// Puts aside the edits, to be applied later to the same source, if at all.
-    #[must_use]
-    pub fn put_aside(self) -> PutAside {
-        let texts = self.texts.into_iter().map(|(span, new)| (span, Cow::Owned(new.into_owned())));
-        let members = self.members.into_iter().map(|edit| {
-            let change = match edit.change {
-                MemberChange::Added(member) => MemberChange::Added(Cow::Owned(member.into_owned())),
-                MemberChange::Removed(place) => MemberChange::Removed(place),
-            };
-            MemberEdit { change, ..edit }
-        });
-        PutAside { texts: texts.collect(), members: members.collect() }
     }
 
     /// Gives the member `key` of an object of the source the raw value `value`. A missing member is added in front.
@@ -192,52 +178,8 @@ fn edit_object<'a>(members: &mut [MemberEdit<'a>], edits: &mut Vec<Edit<'a>>) {
     for run in removed.chunk_by(follow) {
         let ends = [run.first(), run.last()].map(|edit| edit.and_then(MemberEdit::place));
         let [Some(first), Some(last)] = ends else { continue };
-        let cut = match (first.number, last.next) {
-            (0, Some(next)) => first.before..next,
-            (0, None) => 1..last.end,
-            _ => first.before..last.end,
-        };
+        let cut = first.cut_to(last);
         edits.push((object + cut.start..object + cut.end, "".into()));
-    }
-}
-
-/// Edits without their document.
-#[derive(Clone, Debug, Default)]
-pub struct PutAside {
-    texts: Vec<Edit<'static>>,
-    members: Vec<MemberEdit<'static>>,
-}
-
-impl PutAside {
-    /// Returns the edits of `source`, which must be the document that they were made for.
-    #[must_use]
-    pub fn of<'a>(&'a self, source: &'a Bytes) -> Edits<'a> {
-        let texts = self.texts.iter().map(|(span, new)| (span.clone(), Cow::Borrowed(&**new)));
-        let members = self.members.iter().map(|edit| MemberEdit {
-            object: edit.object,
-            is_empty: edit.is_empty,
-            change: match &edit.change {
-                MemberChange::Added(member) => MemberChange::Added(Cow::Borrowed(member)),
-                MemberChange::Removed(place) => MemberChange::Removed(*place),
-            },
-        });
-        Edits { source, texts: texts.collect(), members: members.collect() }
-    }
-
-    /// Returns whether the edits do nothing but add and remove members.
-    #[must_use]
-    pub fn are_of_members(&self) -> bool {
-        self.texts.is_empty() && !self.members.is_empty()
-    }
-
-    /// Returns how many bytes of new text are put aside.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let added = self.members.iter().filter_map(|edit| match &edit.change {
-            MemberChange::Added(member) => Some(member),
-            MemberChange::Removed(_) => None,
-        });
-        self.texts.iter().map(|(_, new)| new).chain(added).map(|text| text.len()).sum()
     }
 }
 
@@ -366,8 +308,7 @@ mod tests {
                     (None, None) => {}
                 }
             }
-            let put_aside = edits.put_aside();
-            let edited = put_aside.of(&source).apply().into_bytes();
+            let edited = edits.apply().into_bytes();
             let edited = std::str::from_utf8(&edited).expect("text");
             prop_assert!(serde_json::from_str::<serde_json::Value>(edited).is_ok(), "{edited}");
             prop_assert_eq!(members_of(edited), [added, kept].concat());

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::ClientRequest;
 use crate::wire::{
     Message, Method, RpcError,
     input_required::check_answer,
@@ -10,6 +11,23 @@ use crate::wire::{
 
 /// The beginning of the keys of questions that stand for a server's error -32042 and send the user to a page.
 pub(super) const PAGE: &str = "page-";
+
+/// Which members of a retry the `params` of a request have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetryMembers {
+    /// `requestState`
+    pub(super) state: bool,
+    /// `inputResponses`
+    pub(super) responses: bool,
+}
+
+impl RetryMembers {
+    /// Returns which of them are among these members.
+    pub(super) fn of(params: &Members<'_>) -> Self {
+        let has = |key| params.get(key).is_some();
+        Self { state: has("requestState"), responses: has("inputResponses") }
+    }
+}
 
 /// Returns a member of `inputRequests`.
 pub(super) fn input_request(key: &str, request: &Message) -> String {
@@ -32,12 +50,11 @@ pub(super) fn input_request(key: &str, request: &Message) -> String {
 ///
 /// # Errors
 /// An answer is no result of its method, or the user did not go to a page: the server would only refuse the call again.
-pub(super) fn check_pages(request: &Message) -> Result<(), RpcError> {
-    static RESPONSES: Needle = Needle::new("inputResponses");
-    if !request.params().is_some_and(|params| RESPONSES.is_in(params)) {
+pub(super) fn check_pages(request: &ClientRequest) -> Result<(), RpcError> {
+    if !request.retry.responses {
         return Ok(());
     }
-    let answers = input_responses(request)?;
+    let answers = input_responses(&request.message)?;
     let pages = || answers.iter().filter(|(key, _)| key.starts_with(PAGE));
     check_answers(&answers, pages().map(|(key, _)| (&**key, Method::Elicit)))?;
     let accepts = |answer: &str| Members::parse(answer).is_ok_and(|it| it.text("action").as_deref() == Some("accept"));

@@ -14,7 +14,7 @@ use super::{
     pieces::{PieceWriter, pieces},
     run::SILENCE,
     subscriptions::Open,
-    translate::is_unknown_method,
+    translate::{ForLegacy, is_unknown_method},
     watched::{Watched, next, tell},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     task::TaskId,
     upstream::{Call, CallOptions, ExchangeEnd, Failure, Lease, Purpose, with_id},
     wire::{
-        Edits, Message, Method, Parts, PutAside, RpcError, ids,
+        Edits, Message, Method, Parts, RpcError, ids,
         message::Outcome,
         modern::subscription,
         object::{Members, object, quote},
@@ -80,7 +80,7 @@ impl Modern {
         };
         let lease = self.lease(&request, false).await?;
         let generation = lease.pooled.generation;
-        (request.message, request.for_legacy) = (message, PutAside::default());
+        (request.message, request.for_legacy) = (message, ForLegacy::Same);
         let Sent { message, headers } = request.sent(generation, whose)?;
         let options = CallOptions { purpose: Purpose::Listening, ..call_options(generation, false) };
         let call = lease.guard.get().call(&message, headers, options)?;

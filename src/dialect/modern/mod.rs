@@ -52,11 +52,13 @@ pub use writer::writer;
 
 use self::{
     headers::Mirrors,
+    input::RetryMembers,
     meta::RequestMeta,
     onward::Whose,
     parked::Parking,
     request_state::{Bound, Seals},
     subscriptions::Subscriptions,
+    translate::ForLegacy,
     writer::Polled,
 };
 use crate::{
@@ -70,7 +72,7 @@ use crate::{
     task::Engine,
     upstream::{Failure, Generation, Lease, Upstream, refusal_with_id},
     wire::{
-        Kind, Message, Method, Parts, PutAside, headers_cost,
+        Kind, Message, Method, Parts, headers_cost,
         modern::{CLIENT_CAPABILITIES, PROTOCOL_VERSION, SERVER_INFO, SUBSCRIPTION_ID, TASKS, VERSION},
         object::Members,
     },
@@ -127,10 +129,10 @@ struct ClientRequest {
     is_mirrored: bool,
     /// What it is about: the name of a tool or a prompt, a resource, a task.
     subject: Option<Arc<str>>,
-    /// Whether it has a `requestState`.
-    has_state: bool,
-    /// What was put aside to make it a request for a legacy server.
-    for_legacy: PutAside,
+    /// What it has of a retry.
+    retry: RetryMembers,
+    /// What makes it a request for a legacy server.
+    for_legacy: ForLegacy,
     /// Counts it among the requests in flight from [`Modern::begin`] on.
     in_flight: Option<FlightGuard>,
     /// What was opened to find out the generation of the server, for this request.
@@ -212,7 +214,7 @@ impl Modern {
         if REMOVED.contains(&request.method) {
             return Err(no_method(&request));
         }
-        if request.method == Method::Listen && !request.has_state && self.listens_to_own_tasks(&request).await {
+        if request.method == Method::Listen && !request.retry.state && self.listens_to_own_tasks(&request).await {
             return Box::pin(self.listen(request)).await;
         }
         let generation = match self.generation(&mut request).await {
@@ -223,7 +225,7 @@ impl Modern {
             _ if generation.is_modern() => Box::pin(self.pass_up(request, generation)).await,
             // None of these was ever answered with a state.
             Method::Discover | Method::ToolsList | Method::OtherList | Method::Complete | Method::Listen
-                if request.has_state =>
+                if request.retry.state =>
             {
                 Err(self.refuse_state(&request.caller))
             }
@@ -264,12 +266,9 @@ impl Modern {
         let meta = read_meta(&params, mirrors, upstream)?;
         let subject = headers::subject(message.method(), &params);
         mirrors.map_or(Ok(()), |mirrors| mirrors.check(&message, subject.as_deref()))?;
-        let has_state = params.get("requestState").is_some();
-        let for_legacy = match &onward {
-            Some(_) => translate::to_legacy(&message, &params, meta.for_legacy.as_deref()).put_aside(),
-            // It goes no further.
-            None => PutAside::default(),
-        };
+        let retry = RetryMembers::of(&params);
+        // One that goes no further stays as it is.
+        let for_legacy = onward.as_ref().map(|_| ForLegacy::of(&message, &params, meta.for_legacy.as_deref()));
         drop(params);
         let came = Instant::now();
         let caller = last.recognise(upstream, principal.as_deref(), meta.client, came, || {
@@ -291,8 +290,8 @@ impl Modern {
             headers: onward.unwrap_or_default(),
             is_mirrored: mirrors.is_some(),
             subject,
-            has_state,
-            for_legacy,
+            retry,
+            for_legacy: for_legacy.unwrap_or_default(),
             in_flight: None,
             opened: None,
             looked_up: false,

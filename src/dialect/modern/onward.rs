@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers};
+use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers, translate::ForLegacy};
 use crate::{
     config::Native,
     upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose, ToServer, Upstream},
@@ -43,10 +43,12 @@ impl ClientRequest {
 
     /// Returns the request with what is changed of it for a legacy server, where nothing is left of its `_meta`.
     pub(super) fn bared(&self, generation: Generation) -> Option<ToServer<'_>> {
-        let is_bared = generation == Generation::Legacy && self.meta.for_legacy.is_none();
-        // One that has members of this revision only loses its task as text.
-        let bared = is_bared && self.for_legacy.are_of_members();
-        bared.then(|| ToServer::bared(&self.message, self.for_legacy.of(self.message.bytes())))
+        match &self.for_legacy {
+            ForLegacy::WithoutMeta(meta) if generation == Generation::Legacy => {
+                Some(ToServer::bared(&self.message, meta))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the message that a server of that generation gets.
@@ -55,7 +57,7 @@ impl ClientRequest {
     /// -32602 where there is a member twice.
     pub(super) fn message_for(&self, generation: Generation, whose: Whose) -> Result<Message, RpcError> {
         match generation {
-            Generation::Legacy => Ok(self.message.with_edited_params(self.for_legacy.of(self.message.bytes()))),
+            Generation::Legacy => Ok(self.for_legacy.apply(&self.message)),
             // Also where the server has not declared tasks: it may have been replaced by one that has.
             Generation::Modern { .. } if whose == Whose::Ours && self.meta.tasks => without_tasks(&self.message),
             Generation::Modern { .. } => Ok(self.message.clone()),

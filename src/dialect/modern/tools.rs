@@ -34,7 +34,7 @@ impl Modern {
         if let Some(state) = request_state(&request)? {
             return Box::pin(self.resume(request, &state)).await;
         }
-        check_pages(&request.message)?;
+        check_pages(&request)?;
         self.run(request, true, None).await
     }
 
@@ -68,8 +68,8 @@ impl Modern {
     ) -> Result<Answer, Refused> {
         let name = request.subject.clone();
         let name = name.ok_or_else(|| RpcError::bad_params("params.name must be a string"))?;
-        if !request.has_state && !generation.is_modern() {
-            check_pages(&request.message)?;
+        if !request.retry.state && !generation.is_modern() {
+            check_pages(&request)?;
         }
         let tool = request.caller.upstream.policy.tool(&name);
         match (tool.support, request.meta.tasks) {
@@ -161,7 +161,9 @@ impl Modern {
 
 /// Returns `params.requestState`, if there is one. What is no text is none that is good.
 fn request_state(request: &ClientRequest) -> Result<Option<String>, RpcError> {
-    let params = request.message.params().filter(|_| request.has_state).map(Members::parse).transpose();
-    let params = params.map_err(RpcError::bad_params)?;
+    if !request.retry.state {
+        return Ok(None);
+    }
+    let params = request.message.params().map(Members::parse).transpose().map_err(RpcError::bad_params)?;
     Ok(params.map(|params| params.text("requestState").map_or_else(String::new, Cow::into_owned)))
 }

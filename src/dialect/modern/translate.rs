@@ -1,7 +1,8 @@
 //! A modern request as a legacy server understands it, and what that server answers as a modern client does.
 
-use bytes::Bytes;
+use std::ops::Range;
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::{ClientRequest, SERVER_INFO, input::PAGE, param_headers};
@@ -11,7 +12,7 @@ use crate::{
         Edits, Message, Method, Parts,
         legacy::{error_code, error_message, first_text, is_error},
         message::Outcome,
-        object::{Members, Needle, may_have, object, quote},
+        object::{MemberSpan, Members, Needle, may_have, object, quote},
         params::unambiguous,
         response::{edited_response, result_with_member},
         splice::append_with_member,
@@ -26,24 +27,55 @@ const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
 pub(super) const COMPLETE: &str = r#""resultType":"complete""#;
 static RESULT_TYPE: Needle = Needle::new("resultType");
 
-/// Returns the edits that turn a request into a legacy one: `params` are its members, and `meta` is the raw `_meta`
-/// that such a server gets, if it gets one.
-pub(super) fn to_legacy<'a>(request: &'a Message, params: &Members<'a>, meta: Option<&'a str>) -> Edits<'a> {
-    let mut edits = Edits::of(request.bytes());
-    if params.iter().any(|(key, _)| MODERN.contains(&key)) {
-        let kept = params.iter().filter(|(key, _)| !MODERN.contains(key)).filter_map(|(key, value)| match key {
-            "_meta" => meta.map(|meta| (key, meta)),
-            _ => Some((key, value)),
-        });
-        edits.replace_raw(params.raw(), object(kept));
-    } else if let Some(meta) = meta {
-        if let Some(theirs) = params.get("_meta") {
-            edits.replace_raw(theirs, meta);
+/// What is changed of a request for a legacy server, all of it in its `params`.
+#[derive(Debug, Default)]
+pub(super) enum ForLegacy {
+    /// Nothing.
+    #[default]
+    Same,
+    /// Their `_meta` goes.
+    WithoutMeta(MemberSpan),
+    /// A text comes in the place of another.
+    Changed(Range<usize>, String),
+}
+
+impl ForLegacy {
+    /// Returns what turns a request into a legacy one: `params` are its members, and `meta` is the raw `_meta` that such
+    /// a server gets, if it gets one.
+    pub(super) fn of(request: &Message, params: &Members<'_>, meta: Option<&str>) -> Self {
+        let source = request.bytes();
+        if params.iter().any(|(key, _)| MODERN.contains(&key)) {
+            let kept = params.iter().filter(|(key, _)| !MODERN.contains(key)).filter_map(|(key, value)| match key {
+                "_meta" => meta.map(|meta| (key, meta)),
+                _ => Some((key, value)),
+            });
+            return Self::Changed(params.span(source), object(kept));
         }
-    } else {
-        edits.remove(params, "_meta");
+        match (params.span_of("_meta", source), meta) {
+            (Some(theirs), Some(meta)) => Self::Changed(theirs.value, meta.to_owned()),
+            (Some(theirs), None) => Self::WithoutMeta(theirs),
+            (None, _) => Self::Same,
+        }
     }
-    edits
+
+    /// Returns the request with what is changed of it.
+    pub(super) fn apply(&self, request: &Message) -> Message {
+        let mut edits = Edits::of(request.bytes());
+        match self {
+            Self::Same => {}
+            Self::WithoutMeta(meta) => edits.replace(meta.cut.clone(), ""),
+            Self::Changed(span, new) => edits.replace(span.clone(), &**new),
+        }
+        request.with_edited_params(edits)
+    }
+
+    /// Returns how many bytes of text it keeps.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Same | Self::WithoutMeta(_) => 0,
+            Self::Changed(_, new) => new.len(),
+        }
+    }
 }
 
 /// Returns the server's response under the client's id, as revision 2026-07-28 has it.

@@ -10,7 +10,7 @@ use crate::{
     upstream::{Exchange, Outgoing, Purpose},
     wire::{
         Edits, Message, Method, Params, RpcError,
-        object::{Needle, may_have},
+        object::{MemberSpan, Needle, may_have},
         params::may_matter,
     },
 };
@@ -28,12 +28,12 @@ pub struct Call {
     pub begun: Instant,
 }
 
-/// A client's request, and what is changed of it for the server.
+/// A client's request, and what the server does not get of it.
 #[derive(Debug)]
 pub struct ToServer<'a> {
     message: &'a Message,
-    /// Edits of the message, after which its `params` have neither `_meta` nor `task`.
-    bared: Option<Edits<'a>>,
+    /// The `_meta` of its `params`, without which they go to the server. They have no `task`.
+    bared: Option<&'a MemberSpan>,
 }
 
 /// What may differ between calls.
@@ -106,7 +106,7 @@ impl UpstreamSession {
         };
         let mut exchange = begun.map_err(|too_many| RpcError::internal(too_many.to_string()))?;
         let number = exchange.number;
-        let (written, mut edits) = (number.to_string(), bared.unwrap_or_else(|| Edits::of(message.bytes())));
+        let (written, mut edits) = (number.to_string(), Edits::of(message.bytes()));
         if let Some(id) = message.id_span() {
             edits.replace(id, written.clone());
         }
@@ -118,17 +118,21 @@ impl UpstreamSession {
             // The task's id has to be read from its answer.
             relay = false;
         }
-        if let (true, true, Some(bare)) = (wants_progress, is_bare, raw_params) {
-            edits.add(bare, [r#""_meta":{"progressToken":"#, &written, "}"].concat());
+        let progress = || [r#"{"progressToken":"#, &written, "}"].concat();
+        match (bared, raw_params) {
+            (Some(meta), _) if wants_progress => edits.replace(meta.value.clone(), progress()),
+            (Some(meta), _) => edits.replace(meta.cut.clone(), ""),
+            (None, Some(bare)) if wants_progress && is_bare => edits.add(bare, [r#""_meta":"#, &progress()].concat()),
+            (None, _) => {}
         }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
-                edits.replace_raw(token, written);
+                edits.replace_raw(token, written.clone());
             } else if wants_progress {
                 // A client that only polls sees progress too.
                 match meta {
                     Some(meta) => edits.set(meta, "progressToken", &written),
-                    None => edits.set(members, "_meta", &[r#"{"progressToken":"#, &written, "}"].concat()),
+                    None => edits.set(members, "_meta", &progress()),
                 }
             }
             if options.purpose == Purpose::Background {
@@ -150,10 +154,10 @@ fn is_bare(params: &str) -> bool {
 }
 
 impl<'a> ToServer<'a> {
-    /// Returns a request with edits after which its `params` have neither `_meta` nor `task`. The edits replace no text.
+    /// Returns a request that goes to the server without the `_meta` of its `params`, which have no `task`.
     #[must_use]
-    pub fn bared(message: &'a Message, edits: Edits<'a>) -> Self {
-        Self { message, bared: Some(edits) }
+    pub fn bared(message: &'a Message, meta: &'a MemberSpan) -> Self {
+        Self { message, bared: Some(meta) }
     }
 }
 
