@@ -28,43 +28,47 @@ impl Upstream {
     /// # Errors
     /// [`NoSession`]
     pub async fn lease(&self, lessee: Lessee<'_>, asks: bool) -> Result<Lease, NoSession> {
-        let (is_modern, sharing) = (self.is_modern(), self.sharing(lessee.client, asks));
+        let is_modern = self.is_modern();
+        let sharing = self.sharing(is_modern, lessee.client, asks);
         let key = pool_key(lessee, is_modern);
         let leased = self.pool.lease(&self.server, &key, sharing, lessee.headers).await?;
         // The handshake has shown what the server is, and which transport it has.
-        let seen = (self.is_modern(), self.sharing(lessee.client, asks));
-        let is_alone = leased.pooled.generation.is_modern() && seen.1 == Sharing::Once;
-        if is_alone || seen == (is_modern, sharing) {
+        let seen = self.is_modern();
+        let seen_sharing = self.sharing(seen, lessee.client, asks);
+        let is_alone = leased.pooled.generation.is_modern() && seen_sharing == Sharing::Once;
+        if is_alone || (seen, seen_sharing) == (is_modern, sharing) {
             return Ok(leased);
         }
         drop(leased);
-        Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen.0), seen.1, lessee.headers)).await
+        Box::pin(self.pool.lease(&self.server, &pool_key(lessee, seen), seen_sharing, lessee.headers)).await
     }
 
-    /// Returns a session for a call in the course of which the server may ask something, if calls share one and it is
-    /// open.
+    /// Returns the session that calls share, even those in the course of which the server may ask something, if they
+    /// share one and it is open.
     #[must_use]
     pub fn lease_now(&self, lessee: Lessee<'_>) -> Option<Lease> {
-        let key = || pool_key(lessee, self.is_modern());
-        self.shares(lessee.client).then(|| self.pool.lease_now(&key())).flatten()
+        // Read once: a server may be replaced at any time, and the session of a key is shared as its generation says.
+        let is_modern = self.is_modern();
+        let shares = self.sharing(is_modern, lessee.client, true) == Sharing::Shared;
+        shares.then(|| self.pool.lease_now(&pool_key(lessee, is_modern))).flatten()
     }
 
     /// Returns what is known of the server's tools where each call has a session of its own; `None` where sessions know
     /// it.
     #[must_use]
     pub fn tools_apart(&self, lessee: Lessee<'_>) -> Option<Arc<KnownTools>> {
-        let is_apart = self.sharing(lessee.client, true) == Sharing::Once;
-        is_apart.then(|| self.pool.tools(&pool_key(lessee, self.is_modern())))
+        let is_modern = self.is_modern();
+        let is_apart = self.sharing(is_modern, lessee.client, true) == Sharing::Once;
+        is_apart.then(|| self.pool.tools(&pool_key(lessee, is_modern)))
     }
 
     /// Returns whether calls that may be asked share a session.
     #[must_use]
     pub fn shares(&self, client: ClientCapabilities) -> bool {
-        self.sharing(client, true) == Sharing::Shared
+        self.sharing(self.is_modern(), client, true) == Sharing::Shared
     }
 
-    fn sharing(&self, client: ClientCapabilities, asks: bool) -> Sharing {
-        let is_modern = self.is_modern();
+    fn sharing(&self, is_modern: bool, client: ClientCapabilities, asks: bool) -> Sharing {
         match self.sessions {
             // Over HTTP there is nothing that calls could share.
             _ if is_modern && !self.server.is_process() => Sharing::Shared,

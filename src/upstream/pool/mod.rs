@@ -157,7 +157,6 @@ impl SessionPool {
         freed: impl Fn() -> Option<T>,
     ) -> Result<T, NoSession> {
         let shared = || Slots::lease_shared(&self.slots, key, &lease);
-        // Usually it is open.
         if let Some(leased) = shared() {
             return Ok(leased);
         }
@@ -297,8 +296,15 @@ impl SessionPool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::{room::Room, *};
-    use crate::{flow::Capacity, identity::Owner, upstream::UpstreamSession, wire::ClientCapabilities};
+    use crate::{
+        flow::Capacity,
+        identity::Owner,
+        upstream::{Lessee, Upstream, UpstreamSession},
+        wire::ClientCapabilities,
+    };
 
     #[tokio::test]
     async fn a_late_refusal_in_a_session_forgets_nothing_and_a_link_in_doubt_counts_as_modern_again() {
@@ -323,5 +329,29 @@ mod tests {
         pool.was_replaced(&link);
         assert_eq!(pool.generation(), None);
         assert!(pool.lease_now(&key).is_none());
+    }
+
+    #[test]
+    fn a_call_that_may_be_asked_never_joins_others_while_it_is_in_doubt_what_the_server_is() {
+        let (upstream, owner) = (Upstream::unused("/mcp"), Owner::anyone("/mcp".into()));
+        let (facts, client) = (ServerFacts::own(), ClientCapabilities { roots: true, ..ClientCapabilities::default() });
+        let room = Room::take(&Arc::default(), &owner, PoolLimits { per_owner: 1, all: 1 }).expect("room");
+        let session = UpstreamSession::nowhere("/mcp");
+        let pooled = Pooled::new(session, ServerFacts::own(), Generation::Legacy, room, "/mcp".into(), Arc::default());
+        let headers = HeaderMap::new();
+        upstream.pool.keep(&PoolKey::new(owner.clone(), client, &headers), &pooled);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    upstream.pool.generation.set(Generation::Modern { has_tasks: false }, &facts);
+                    upstream.pool.generation.forget();
+                }
+            });
+            let lease = || upstream.lease_now(Lessee { owner: &owner, client, headers: &headers });
+            let joins = (0..200_000).filter(|_| lease().is_some()).count();
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(joins, 0);
+        });
     }
 }
