@@ -65,7 +65,8 @@ impl InFlight {
         Ok(KeptBytes { in_flight: Arc::clone(self), account: Arc::clone(account), count })
     }
 
-    /// Counts `more` in the place of `less`.
+    /// Counts `more` in the place of `less`. What is refused in all counts for its owner meanwhile, so that another
+    /// request at the limit may be refused too.
     fn exchange(&self, account: &Account, less: Count, more: Count) -> Result<(), String> {
         let of_owner = account.in_flight.try_exchange(less, more, OF_OWNER);
         of_owner.map_err(|over| {
@@ -78,6 +79,7 @@ impl InFlight {
             }
         })?;
         self.all.try_exchange(less, more, IN_ALL).map_err(|over| {
+            // The other way round: it counts for the owner as before.
             account.in_flight.exchange(more, less);
             let Count { requests, bytes } = IN_ALL;
             match over {
@@ -154,7 +156,32 @@ mod tests {
         assert!(begin(0).is_err_and(|why| why.contains("of yours in flight take 64MiB")));
         let _second = begin(1).expect("room");
         assert!(begin(2).is_err_and(|why| why.contains("requests in flight take 128MiB")));
+        assert_eq!(owner(2).in_flight.get(), Count::default(), "what is refused in all does not count for its owner");
         assert!(in_flight.keep(&owner(2), 1).is_err(), "questions count too");
+    }
+
+    #[test]
+    fn what_threads_count_at_once_is_within_the_limits_and_counts_no_longer_in_the_end() {
+        const THREADS: u32 = 8;
+        let (in_flight, owner) = (Arc::<InFlight>::default(), accounts());
+        let mib = |count: u32| (count * MIB) as usize;
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (in_flight, account) = (&in_flight, owner(thread % 3));
+                scope.spawn(move || {
+                    for nth in 0..5000 {
+                        let Ok(mut guard) = in_flight.begin(&account, mib(nth % 40)) else { continue };
+                        let _replaced = guard.replace(mib(nth * 7 % 70));
+                        let _kept = in_flight.keep(&account, mib(nth * 3 % 50));
+                        for (counted, most) in [(in_flight.all.get(), IN_ALL), (account.in_flight.get(), OF_OWNER)] {
+                            assert!(counted.bytes <= most.bytes && counted.requests <= THREADS);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(in_flight.all.get(), Count::default());
+        assert!((0..3).all(|name| owner(name).in_flight.get() == Count::default()));
     }
 
     #[test]

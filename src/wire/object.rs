@@ -96,7 +96,7 @@ impl<'a> Members<'a> {
 }
 
 /// Where a member stands in its object, counted from the opening bracket, in bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct MemberPlace {
     /// Which of the members it is, from 0 on.
     pub number: usize,
@@ -122,7 +122,7 @@ impl MemberPlace {
 }
 
 /// Where a member of an object stands in a text, in bytes.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct MemberSpan {
     /// Its value.
     pub value: Range<usize>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{
-    client::{LOG_LEVEL, Modern},
+    client::{LOG_LEVEL, Modern, VERSION},
     kit::{Answers, Gate, Options, Seen, Upstream, soon, within},
 };
 
@@ -104,6 +104,37 @@ async fn a_server_is_asked_for_progress_only_of_a_call_that_may_become_a_task_an
         assert_eq!(params, if token_is_given { with_token } else { plain });
         slow.result(r#"{"content":[]}"#);
         assert_eq!(soon(calling).await.unwrap()["resultType"], "complete");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_knows_sessions_gets_no_meta_and_no_wish_for_a_task_wherever_they_stand() {
+    let upstream = Upstream::json().await;
+    let gate = Gate::before(&upstream).await;
+    for (client, token_is_given) in [(Modern::plain(&gate.url), false), (Modern::with_tasks(&gate.url), true)] {
+        let meta = client.params(json!({}))["_meta"].to_string();
+        for params in [
+            format!(r#"{{"_meta":{meta},"name":"slow","arguments":{{}}}}"#),
+            format!(r#"{{"name":"slow" , "_meta" :{meta} , "arguments":{{}} }}"#),
+            format!(r#"{{"name":"slow","arguments":{{}},"_meta":{meta}}}"#),
+            format!(r#"{{ "name":"slow","arguments":{{}} ,"\u005fmeta": {meta} }}"#),
+            format!(r#"{{"task":{{"ttl":1}},"name":"slow","_meta":{meta},"arguments":{{}}}}"#),
+            format!(r#"{{"name":"slow","arguments":{{}},"_meta":{meta},"t\u0061sk":{{}}}}"#),
+        ] {
+            let request = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
+            let http = client.http.with("mcp-protocol-version", VERSION).with("mcp-method", "tools/call");
+            let http = http.with("mcp-name", "slow");
+            let calling = tokio::spawn(async move { http.post(request).await });
+            let slow = upstream.held("slow").await;
+            let sent = slow.seen.json();
+            let mut expected = json!({ "name": "slow", "arguments": {} });
+            if token_is_given {
+                expected["_meta"] = json!({ "progressToken": sent["id"] });
+            }
+            assert_eq!(sent["params"], expected, "{params}");
+            slow.result(r#"{"content":[]}"#);
+            assert_eq!(soon(calling).await.unwrap().json()["result"]["resultType"], "complete", "{params}");
+        }
     }
 }
 

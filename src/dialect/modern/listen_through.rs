@@ -8,13 +8,14 @@ use tokio::time::sleep;
 
 use super::{
     Answer, ClientRequest, Modern, Refused, SUBSCRIPTION_ID,
+    for_legacy::ForLegacy,
     listen::{Filter, acknowledgement, may_expire, tagged, tear_down, tell_torn_down},
     onward::{Sent, Whose, call_options},
     passing::{looks_legacy, status_of},
     pieces::{PieceWriter, pieces},
     run::SILENCE,
     subscriptions::Open,
-    translate::{ForLegacy, is_unknown_method},
+    translate::is_unknown_method,
     watched::{Watched, next, tell},
 };
 use crate::{

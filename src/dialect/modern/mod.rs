@@ -6,6 +6,7 @@ mod again;
 mod becoming_task;
 mod discover;
 mod error;
+mod for_legacy;
 mod headers;
 mod hosts;
 mod input;
@@ -51,6 +52,7 @@ pub use pieces::{Answer, Pieces};
 pub use writer::writer;
 
 use self::{
+    for_legacy::ForLegacy,
     headers::Mirrors,
     input::RetryMembers,
     meta::RequestMeta,
@@ -58,7 +60,6 @@ use self::{
     parked::Parking,
     request_state::{Bound, Seals},
     subscriptions::Subscriptions,
-    translate::ForLegacy,
     writer::Polled,
 };
 use crate::{
@@ -129,7 +130,7 @@ struct ClientRequest {
     is_mirrored: bool,
     /// What it is about: the name of a tool or a prompt, a resource, a task.
     subject: Option<Arc<str>>,
-    /// What it has of a retry.
+    /// Which members of a retry its `params` have.
     retry: RetryMembers,
     /// What makes it a request for a legacy server.
     for_legacy: ForLegacy,

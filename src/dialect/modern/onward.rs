@@ -2,7 +2,7 @@
 
 use http::HeaderMap;
 
-use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, headers, translate::ForLegacy};
+use super::{CLIENT_CAPABILITIES, ClientRequest, TASKS, for_legacy::ForLegacy, headers};
 use crate::{
     config::Native,
     upstream::{CallOptions, Generation, MAX_MESSAGE, Purpose, ToServer, Upstream},

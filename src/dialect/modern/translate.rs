@@ -1,6 +1,4 @@
-//! A modern request as a legacy server understands it, and what that server answers as a modern client does.
-
-use std::ops::Range;
+//! What a legacy server answers, as a modern client understands it.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -12,7 +10,7 @@ use crate::{
         Edits, Message, Method, Parts,
         legacy::{error_code, error_message, first_text, is_error},
         message::Outcome,
-        object::{MemberSpan, Members, Needle, may_have, object, quote},
+        object::{Members, Needle, may_have, quote},
         params::unambiguous,
         response::{edited_response, result_with_member},
         splice::append_with_member,
@@ -20,63 +18,9 @@ use crate::{
     },
 };
 
-/// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task.
-const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
-
 /// Says that a result is complete.
 pub(super) const COMPLETE: &str = r#""resultType":"complete""#;
 static RESULT_TYPE: Needle = Needle::new("resultType");
-
-/// What is changed of a request for a legacy server, all of it in its `params`.
-#[derive(Debug, Default)]
-pub(super) enum ForLegacy {
-    /// Nothing.
-    #[default]
-    Same,
-    /// Their `_meta` goes.
-    WithoutMeta(MemberSpan),
-    /// A text comes in the place of another.
-    Changed(Range<usize>, String),
-}
-
-impl ForLegacy {
-    /// Returns what turns a request into a legacy one: `params` are its members, and `meta` is the raw `_meta` that such
-    /// a server gets, if it gets one.
-    pub(super) fn of(request: &Message, params: &Members<'_>, meta: Option<&str>) -> Self {
-        let source = request.bytes();
-        if params.iter().any(|(key, _)| MODERN.contains(&key)) {
-            let kept = params.iter().filter(|(key, _)| !MODERN.contains(key)).filter_map(|(key, value)| match key {
-                "_meta" => meta.map(|meta| (key, meta)),
-                _ => Some((key, value)),
-            });
-            return Self::Changed(params.span(source), object(kept));
-        }
-        match (params.span_of("_meta", source), meta) {
-            (Some(theirs), Some(meta)) => Self::Changed(theirs.value, meta.to_owned()),
-            (Some(theirs), None) => Self::WithoutMeta(theirs),
-            (None, _) => Self::Same,
-        }
-    }
-
-    /// Returns the request with what is changed of it.
-    pub(super) fn apply(&self, request: &Message) -> Message {
-        let mut edits = Edits::of(request.bytes());
-        match self {
-            Self::Same => {}
-            Self::WithoutMeta(meta) => edits.replace(meta.cut.clone(), ""),
-            Self::Changed(span, new) => edits.replace(span.clone(), &**new),
-        }
-        request.with_edited_params(edits)
-    }
-
-    /// Returns how many bytes of text it keeps.
-    pub(super) fn bytes(&self) -> usize {
-        match self {
-            Self::Same | Self::WithoutMeta(_) => 0,
-            Self::Changed(_, new) => new.len(),
-        }
-    }
-}
 
 /// Returns the server's response under the client's id, as revision 2026-07-28 has it.
 ///

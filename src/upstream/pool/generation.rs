@@ -26,7 +26,7 @@ pub enum Generation {
 #[derive(Debug, Default)]
 pub(super) struct KnownGeneration {
     known: Mutex<Option<Known>>,
-    /// The generation in `known`, as [`code`] writes it: each request reads it, some several times. It is written under
+    /// The generation in `known`, as [`encode`] writes it: each request reads it, some several times. It is written under
     /// the lock.
     code: AtomicU8,
 }
@@ -54,8 +54,8 @@ impl Generation {
 
 impl KnownGeneration {
     pub(super) fn get(&self) -> Option<Generation> {
-        // Pairs with the store in `change`.
-        decoded(self.code.load(Ordering::Acquire))
+        // Pairs with the store in `change`: who sees a generation sees what was done before it was known.
+        decode(self.code.load(Ordering::Acquire))
     }
 
     /// Returns the revisions that a modern server and taskgate both speak.
@@ -82,11 +82,11 @@ impl KnownGeneration {
     fn change(&self, change: impl FnOnce(&mut Option<Known>)) {
         let mut known = self.known.lock();
         change(&mut known);
-        self.code.store(code(known.as_ref().map(|known| known.generation)), Ordering::Release);
+        self.code.store(encode(known.as_ref().map(|known| known.generation)), Ordering::Release);
     }
 }
 
-const fn code(generation: Option<Generation>) -> u8 {
+const fn encode(generation: Option<Generation>) -> u8 {
     match generation {
         None => 0,
         Some(Generation::Legacy) => 1,
@@ -95,7 +95,7 @@ const fn code(generation: Option<Generation>) -> u8 {
     }
 }
 
-const fn decoded(code: u8) -> Option<Generation> {
+const fn decode(code: u8) -> Option<Generation> {
     match code {
         1 => Some(Generation::Legacy),
         2 => Some(Generation::Modern { has_tasks: false }),

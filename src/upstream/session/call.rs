@@ -28,11 +28,11 @@ pub struct Call {
     pub begun: Instant,
 }
 
-/// A client's request, and what the server does not get of it.
+/// A client's request, and what goes on of it to the server.
 #[derive(Debug)]
 pub struct ToServer<'a> {
     message: &'a Message,
-    /// The `_meta` of its `params`, without which they go to the server. They have no `task`.
+    /// The `_meta` of its `params`, of which nothing goes to the server. They have no `task`.
     bared: Option<&'a MemberSpan>,
 }
 
@@ -127,7 +127,7 @@ impl UpstreamSession {
         }
         if let Some(Params { members, meta, .. }) = &params {
             if let Some(token) = token {
-                edits.replace_raw(token, written.clone());
+                edits.replace_raw(token, written);
             } else if wants_progress {
                 // A client that only polls sees progress too.
                 match meta {
@@ -154,7 +154,7 @@ fn is_bare(params: &str) -> bool {
 }
 
 impl<'a> ToServer<'a> {
-    /// Returns a request that goes to the server without the `_meta` of its `params`, which have no `task`.
+    /// Returns a request of which the `meta` of its `params` does not go to the server. They have no `task`.
     #[must_use]
     pub fn bared(message: &'a Message, meta: &'a MemberSpan) -> Self {
         Self { message, bared: Some(meta) }
