@@ -64,7 +64,7 @@ impl Counter {
         counted.map_or_else(|bits| with(bits).map(drop), |_| Ok(()))
     }
 
-    /// Counts `more` in the place of `less`, both of which were within the limits.
+    /// Counts `more` in the place of `less` whatever there is then: the caller knows that it is within the limits.
     pub(super) fn exchange(&self, less: Count, more: Count) {
         self.0.fetch_add(more.bits().wrapping_sub(less.bits()), Ordering::Relaxed);
     }

@@ -66,7 +66,7 @@ impl InFlight {
     }
 
     /// Counts `more` in the place of `less`. What is refused in all counts for its owner meanwhile, so that another
-    /// request at the limit may be refused too.
+    /// request of the owner may be refused too.
     fn exchange(&self, account: &Account, less: Count, more: Count) -> Result<(), String> {
         let of_owner = account.in_flight.try_exchange(less, more, OF_OWNER);
         of_owner.map_err(|over| {
@@ -79,7 +79,8 @@ impl InFlight {
             }
         })?;
         self.all.try_exchange(less, more, IN_ALL).map_err(|over| {
-            // The other way round: it counts for the owner as before.
+            // The other way round: it counts for the owner as before. Only what grows is refused in all, so this takes no
+            // room that another request may have got.
             account.in_flight.exchange(more, less);
             let Count { requests, bytes } = IN_ALL;
             match over {
@@ -112,7 +113,8 @@ impl Drop for FlightGuard {
 
 impl Drop for KeptBytes {
     fn drop(&mut self) {
-        for counter in [&self.account.in_flight, &self.in_flight.all] {
+        // The total first: a request that comes in between can only find its own owner's limit reached.
+        for counter in [&self.in_flight.all, &self.account.in_flight] {
             counter.exchange(self.count, Count::default());
         }
     }

@@ -126,7 +126,7 @@ impl MemberPlace {
 pub struct MemberSpan {
     /// Its value.
     pub value: Range<usize>,
-    /// What the object loses with it: the member and its comma.
+    /// What the object loses with it: the member and its comma. No other member may come or go together with it.
     pub cut: Range<usize>,
 }
 

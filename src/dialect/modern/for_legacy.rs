@@ -9,7 +9,7 @@ use crate::wire::{
 
 /// The members of `params` that a legacy server has no use for: the answers of a retry, and a wish for a task, of which
 /// such a server would make a task of its own.
-const MODERN: [&str; 3] = ["inputResponses", "requestState", "task"];
+const UNSENT: [&str; 3] = ["inputResponses", "requestState", "task"];
 
 /// What is changed of a request for a legacy server, all of it in its `params`.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) enum ForLegacy {
     /// Nothing.
     #[default]
     Same,
-    /// Their `_meta` goes. They have none of the members that only this revision knows.
+    /// Their `_meta` goes. They have none of the [`UNSENT`] members.
     WithoutMeta(MemberSpan),
     /// A text comes in the place of another.
     Changed(Range<usize>, String),
@@ -28,8 +28,8 @@ impl ForLegacy {
     /// a server gets, if it gets one.
     pub(super) fn of(request: &Message, params: &Members<'_>, meta: Option<&str>) -> Self {
         let source = request.bytes();
-        if params.iter().any(|(key, _)| MODERN.contains(&key)) {
-            let kept = params.iter().filter(|(key, _)| !MODERN.contains(key)).filter_map(|(key, value)| match key {
+        if params.iter().any(|(key, _)| UNSENT.contains(&key)) {
+            let kept = params.iter().filter(|(key, _)| !UNSENT.contains(key)).filter_map(|(key, value)| match key {
                 "_meta" => meta.map(|meta| (key, meta)),
                 _ => Some((key, value)),
             });
@@ -46,7 +46,7 @@ impl ForLegacy {
     pub(super) fn apply(&self, request: &Message) -> Message {
         let mut edits = Edits::of(request.bytes());
         match self {
-            Self::Same => {}
+            Self::Same => return request.clone(),
             Self::WithoutMeta(meta) => edits.replace(meta.cut.clone(), ""),
             Self::Changed(span, new) => edits.replace(span.clone(), &**new),
         }
@@ -97,7 +97,7 @@ mod tests {
             let legacy = ForLegacy::of(&request, &read, meta);
             prop_assert_eq!(legacy.bytes() == 0, matches!(legacy, ForLegacy::WithoutMeta(_)));
             let mut expected = members_of(request.params().expect("params"));
-            expected.retain(|(key, _)| !MODERN.contains(&&**key) && (key != "_meta" || meta.is_some()));
+            expected.retain(|(key, _)| !UNSENT.contains(&&**key) && (key != "_meta" || meta.is_some()));
             for (_, value) in expected.iter_mut().filter(|(key, _)| key == "_meta") {
                 *value = serde_json::from_str(meta.expect("kept")).expect("JSON");
             }

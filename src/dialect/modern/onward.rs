@@ -41,7 +41,7 @@ impl ClientRequest {
         Ok(Sent { message: self.message_for(generation, whose)?, headers: self.headers_for(generation) })
     }
 
-    /// Returns the request with what is changed of it for a legacy server, where nothing is left of its `_meta`.
+    /// Returns the request as it goes to a legacy server, where its `_meta` goes and nothing else is changed.
     pub(super) fn bared(&self, generation: Generation) -> Option<ToServer<'_>> {
         match &self.for_legacy {
             ForLegacy::WithoutMeta(meta) if generation == Generation::Legacy => {

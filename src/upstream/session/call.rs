@@ -121,6 +121,7 @@ impl UpstreamSession {
         let progress = || [r#"{"progressToken":"#, &written, "}"].concat();
         match (bared, raw_params) {
             (Some(meta), _) if wants_progress => edits.replace(meta.value.clone(), progress()),
+            // It is bare, so nothing below adds or removes another member.
             (Some(meta), _) => edits.replace(meta.cut.clone(), ""),
             (None, Some(bare)) if wants_progress && is_bare => edits.add(bare, [r#""_meta":"#, &progress()].concat()),
             (None, _) => {}
